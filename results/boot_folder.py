@@ -1,0 +1,180 @@
+"""The folder of one boot: everything that was recorded, as plain files, written as it happens.
+
+Trap: a crash of the database, or of us, between measuring and storing loses the boot. Rule: each record is appended to its file the
+moment it exists, the summary (`run.json`) is replaced atomically, and the database is only ever filled *from* these folders, so that
+`sparkproof rebuild` and an ordinary run go through the same code.
+
+Files: `run.json` (run, node, build, recipe, backend), `phases.jsonl`, `coherence.jsonl`, `samples.jsonl`, `resources.jsonl`,
+`server.log`, `serve.sh`, `process.json` (who runs the server).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from results.errors import FolderError
+from results.records import (
+    BackendRecord,
+    CoherenceRecord,
+    EngineBuildRecord,
+    NodeRecord,
+    PhaseRecord,
+    RecipeRecord,
+    ResourceRecord,
+    RunRecord,
+    SampleRecord,
+)
+
+FOLDER_FORMAT = 1
+_RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
+_Row = TypeVar("_Row", PhaseRecord, CoherenceRecord, SampleRecord, ResourceRecord)
+_LINE_FILES: dict[type[Any], str] = {
+    PhaseRecord: "phases.jsonl",
+    CoherenceRecord: "coherence.jsonl",
+    SampleRecord: "samples.jsonl",
+    ResourceRecord: "resources.jsonl",
+}
+
+
+@dataclass(frozen=True)
+class BootSummary:
+    """Content of `run.json`: the run and the dimension rows it refers to (those not known yet are None)."""
+
+    run: RunRecord
+    node: NodeRecord
+    build: EngineBuildRecord | None = None
+    recipe: RecipeRecord | None = None
+    backend: BackendRecord | None = None
+    format: int = FOLDER_FORMAT
+
+
+@dataclass(frozen=True)
+class BootContent:
+    """Everything one folder holds. `skipped_lines` counts lines that were cut off by a crash and left out."""
+
+    summary: BootSummary
+    phases: tuple[PhaseRecord, ...]
+    coherence: tuple[CoherenceRecord, ...]
+    samples: tuple[SampleRecord, ...]
+    resources: tuple[ResourceRecord, ...]
+    skipped_lines: int = 0
+
+
+_SUMMARY: TypeAdapter[BootSummary] = TypeAdapter(BootSummary)
+_ROWS: dict[type[Any], TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in _LINE_FILES}
+
+
+def new_run_id(now: datetime | None = None) -> str:
+    """A fresh id such as `20261130T130501Z-1f00ab42`: sorts by time, safe as a file name."""
+    return f"{(now or datetime.now(UTC)).astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+
+
+def checked_run_id(run_id: str) -> str:
+    """`run_id` if it has the shape of one of ours; ids never become paths unchecked. Raises FolderError."""
+    if not _RUN_ID.fullmatch(run_id):
+        todo = "Run ids look like 20261130T130501Z-1f00ab42; `sparkproof runs` lists them."
+        raise FolderError(f"not a run id: {run_id[:60]!r}", todo=todo)
+    return run_id
+
+
+class BootFolder:
+    """Reader and writer of one boot's folder."""
+
+    def __init__(self, boots_root: Path, run_id: str) -> None:
+        self.run_id = checked_run_id(run_id)
+        self.path = boots_root / self.run_id
+        self.log = self.path / "server.log"
+        self.serve_script = self.path / "serve.sh"
+
+    def create(self) -> None:
+        """Make the folder; it must not exist yet."""
+        self.path.mkdir(parents=True)
+
+    def write_summary(self, summary: BootSummary) -> None:
+        """Replace `run.json` atomically (a reader sees the old or the new one, never a half)."""
+        target = self.path / "run.json"
+        temporary = self.path / f".run.json.{os.getpid()}"
+        with temporary.open("w", encoding="utf-8") as f:
+            f.write(json.dumps(dataclasses.asdict(summary), allow_nan=False, indent=1))
+            f.flush()
+            os.fsync(f.fileno())
+        temporary.replace(target)
+
+    def append(self, rows: Iterable[PhaseRecord | CoherenceRecord | SampleRecord | ResourceRecord]) -> None:
+        """Append rows to their files, one JSON object a line."""
+        by_file: dict[str, list[str]] = {}
+        for row in rows:
+            by_file.setdefault(_LINE_FILES[type(row)], []).append(json.dumps(_storable(dataclasses.asdict(row)), allow_nan=False))
+        for name, lines in by_file.items():
+            with (self.path / name).open("a", encoding="utf-8") as f:
+                f.write("\n".join(lines) + "\n")
+
+    def summary(self) -> BootSummary:
+        """Read `run.json`; raises FolderError when it is missing, truncated or from a newer format."""
+        path = self.path / "run.json"
+        try:
+            summary = _SUMMARY.validate_json(path.read_bytes())
+        except OSError as error:
+            raise FolderError(f"no run.json: {error.strerror}", where=str(path)) from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise FolderError(f"run.json is damaged: {first['msg']} at {'.'.join(map(str, first['loc']))}", where=str(path)) from error
+        if summary.format > FOLDER_FORMAT:
+            raise FolderError(f"written by a newer Sparkproof (format {summary.format})", where=str(path), todo="Update Sparkproof.")
+        if summary.run.run_id != self.run_id:
+            raise FolderError(f"run.json says {summary.run.run_id!r}", where=str(path))
+        return summary
+
+    def read(self) -> BootContent:
+        """Read everything back. A last line cut off by a crash is left out and counted; raises FolderError without a usable run.json."""
+        summary = self.summary()
+        phases, a = self._rows(PhaseRecord)
+        coherence, b = self._rows(CoherenceRecord)
+        samples, c = self._rows(SampleRecord)
+        resources, d = self._rows(ResourceRecord)
+        return BootContent(summary, phases, coherence, samples, resources, a + b + c + d)
+
+    def _rows(self, kind: type[_Row]) -> tuple[tuple[_Row, ...], int]:
+        path = self.path / _LINE_FILES[kind]
+        rows: list[_Row] = []
+        skipped = 0
+        if path.exists():
+            with path.open("rb") as f:
+                for line in f:
+                    try:
+                        row = _ROWS[kind].validate_json(line)
+                    except ValidationError:
+                        skipped += 1
+                        continue
+                    if row.run_id == self.run_id:
+                        rows.append(row)
+        return tuple(rows), skipped
+
+
+def all_folders(boots_root: Path) -> list[BootFolder]:
+    """Every boot folder below `boots_root`, oldest first; anything that does not look like one of ours is not touched."""
+    if not boots_root.is_dir():
+        return []
+    return [BootFolder(boots_root, p.name) for p in sorted(boots_root.iterdir()) if p.is_dir() and _RUN_ID.fullmatch(p.name)]
+
+
+def _storable(value: Any) -> Any:
+    """JSON has no NaN or infinity (M17: they are findings, written as text in the reason); a non-finite number becomes null."""
+    if isinstance(value, float) and value - value != 0:
+        return None
+    if isinstance(value, dict):
+        return {k: _storable(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_storable(v) for v in value]
+    return value

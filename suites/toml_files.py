@@ -1,0 +1,98 @@
+"""Read TOML suite files into models, with errors that name file, line and expectation.
+
+Trap: a typo in a suite file is silently ignored and the wrong thing is measured for a night. Rule: unknown keys are errors, and every
+error points at the line.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from suites.errors import SuiteError
+
+_MAX_BYTES = 1_000_000
+_HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(r"^\s*([A-Za-z0-9_\-\"'.]+)\s*=")
+
+
+class SuiteModel(BaseModel):
+    """Base of everything read from a suite file: immutable, and a key it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_toml(path: Path, model: type[Model]) -> Model:
+    """Read `path` as `model`. Raises SuiteError with `file:line`, what is wrong and what was expected."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise SuiteError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    if len(raw) > _MAX_BYTES:
+        raise SuiteError(f"is {len(raw):,} bytes; a suite file has at most {_MAX_BYTES:,}", where=str(path))
+    try:
+        text = raw.decode("utf-8")
+        data = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise SuiteError(f"is not UTF-8 text (byte {error.start})", where=str(path)) from error
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r"line (\d+)", str(error))
+        raise SuiteError(f"not valid TOML: {error}", where=f"{path}:{at.group(1)}" if at else str(path)) from error
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        location = tuple(first["loc"])
+        line = line_of(text, location)
+        raise SuiteError(_sentence(model, location, first["type"], first["msg"]), where=f"{path}:{line}" if line else str(path)) from error
+
+
+def line_of(text: str, location: tuple[int | str, ...]) -> int | None:
+    """The 1-based line of the value at `location` (table names, array indices, key), or of its nearest table; None if nowhere."""
+    names = [part for part in location if isinstance(part, str)]
+    indices = [part for part in location if isinstance(part, int)]
+    best: int | None = None
+    table: list[str] = []
+    seen: dict[str, int] = {}
+    wanted_index = indices[0] if indices else 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = _HEADER.match(line)
+        if header:
+            table = [part.strip().strip("\"'") for part in header.group(2).split(".")]
+            if header.group(1) == "[[":
+                seen[header.group(2)] = seen.get(header.group(2), -1) + 1
+            if table == names[: len(table)] and seen.get(header.group(2), wanted_index) == wanted_index:
+                best = number
+            continue
+        key = _KEY.match(line)
+        if key and table == names[: len(table)] and (best is not None or not table):
+            path = table + [part.strip("\"'") for part in key.group(1).split(".")]
+            if path == names[: len(path)] and len(path) > len(table):
+                return number
+    return best
+
+
+def _sentence(model: type[BaseModel], location: tuple[int | str, ...], kind: str, message: str) -> str:
+    name = ".".join(str(part) for part in location) or "the file"
+    if kind == "extra_forbidden":
+        close = get_close_matches(str(location[-1]), _keys(model), n=1)
+        return f"unknown key {name!r}." + (f" Did you mean {close[0]!r}?" if close else "")
+    return f"{name}: {message}"
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    keys: list[str] = []
+    for name, info in model.model_fields.items():
+        keys.append(name)
+        for inner in (info.annotation, *getattr(info.annotation, "__args__", ())):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                keys.extend(inner.model_fields)
+    return keys

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from suites.errors import SuiteError
 from suites.toml_files import SuiteModel, read_toml
+from suites.workloads import STANDARD_WORKLOADS, Workload
 
 _HERE = Path(__file__).parent
 
@@ -20,16 +21,6 @@ class BackendChoice(SuiteModel):
     cuda: tuple[str, ...] = ("default",)
 
 
-class WorkloadEntry(SuiteModel):
-    """One timed workload: fixed lengths, `concurrency` streams at once, `repeats` batches."""
-
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_]{0,31}$")
-    prompt_tokens: int = Field(ge=8, le=131072)
-    completion_tokens: int = Field(ge=16, le=131072)
-    concurrency: int = Field(ge=1, le=256)
-    repeats: int = Field(default=5, ge=1, le=100)
-
-
 class Suite(SuiteModel):
     """One suite file."""
 
@@ -38,7 +29,7 @@ class Suite(SuiteModel):
     recipes: tuple[str, ...] = Field(min_length=1)
     backends: BackendChoice = BackendChoice()
     boots: int = Field(default=1, ge=1, le=20)
-    workloads: tuple[WorkloadEntry, ...] = Field(min_length=1)
+    workloads: tuple[Workload, ...] = Field(default=STANDARD_WORKLOADS, min_length=1)
 
 
 def suite_for(name_or_path: str) -> Suite:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from suites.errors import SuiteError
 
 _MAX_BYTES = 1_000_000
+_UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"^\s*([A-Za-z0-9_\-\"'.]+)\s*=")
 
@@ -49,7 +50,8 @@ def read_toml(path: Path, model: type[Model]) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
+        errors = error.errors()
+        first = next((e for e in errors if e["type"] in _UNKNOWN_KEY), errors[0])  # a typo also leaves its field missing
         location = tuple(first["loc"])
         line = line_of(text, location)
         raise SuiteError(_sentence(model, location, first["type"], first["msg"]), where=f"{path}:{line}" if line else str(path)) from error
@@ -63,17 +65,19 @@ def line_of(text: str, location: tuple[int | str, ...]) -> int | None:
     table: list[str] = []
     seen: dict[str, int] = {}
     wanted_index = indices[0] if indices else 0
+    in_scope = True
     for number, line in enumerate(text.splitlines(), start=1):
         header = _HEADER.match(line)
         if header:
             table = [part.strip().strip("\"'") for part in header.group(2).split(".")]
             if header.group(1) == "[[":
                 seen[header.group(2)] = seen.get(header.group(2), -1) + 1
-            if table == names[: len(table)] and seen.get(header.group(2), wanted_index) == wanted_index:
+            in_scope = table == names[: len(table)] and seen.get(header.group(2), wanted_index) == wanted_index
+            if in_scope:
                 best = number
             continue
         key = _KEY.match(line)
-        if key and table == names[: len(table)] and (best is not None or not table):
+        if key and in_scope:
             path = table + [part.strip("\"'") for part in key.group(1).split(".")]
             if path == names[: len(path)] and len(path) > len(table):
                 return number
@@ -82,7 +86,7 @@ def line_of(text: str, location: tuple[int | str, ...]) -> int | None:
 
 def _sentence(model: type[BaseModel], location: tuple[int | str, ...], kind: str, message: str) -> str:
     name = ".".join(str(part) for part in location) or "the file"
-    if kind == "extra_forbidden":
+    if kind in _UNKNOWN_KEY:
         close = get_close_matches(str(location[-1]), _keys(model), n=1)
         return f"unknown key {name!r}." + (f" Did you mean {close[0]!r}?" if close else "")
     return f"{name}: {message}"

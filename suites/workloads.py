@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import ConfigDict
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
@@ -15,6 +18,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 @dataclass(frozen=True)
 class Workload:
     """`repeats` batches of `concurrency` streams started together; each stream has exactly these token counts (M12, M15)."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     name: str
     prompt_tokens: int

@@ -1,19 +1,31 @@
-"""Recipes: which model is served, from where, and how its answers are judged. One TOML file each beside this module."""
+"""Recipes: which model is served, from where, and how its answers are judged. TOML beside this module and in `official/`.
+
+Trap: a correction of a note or a newly published number changes what a model "is", and its history starts anew. Rule: `recipe_id` hashes
+what is served and nothing that is merely known about it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, field_validator, model_validator
 
 from suites.errors import SuiteError
+from suites.recipes.knowledge import Claim, KnownBad, KvShape, Tokenizer, Weights
 from suites.toml_files import SuiteModel, read_toml
 
 _HERE = Path(__file__).parent
+_HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_SERVED_FIELDS = frozenset(
+    {"name", "kind", "source", "weight_format", "quantization", "revision", "max_model_len", "bos", "arguments", "environment"}
+)
 
 
 class Source(SuiteModel):
@@ -23,16 +35,20 @@ class Source(SuiteModel):
     """Name of one of our canaries; expanded from the tracked packed file."""
     gguf_package: str | None = None
     """A package of the configured index that carries one GGUF file; dequantised to bf16 once."""
+    hub: str | None = Field(default=None, pattern=rf"^{_HUB_ID.pattern}$")
+    """`owner/name` on a Hugging Face hub; `revision` of the recipe pins it."""
     path: str | None = None
     """A local checkpoint folder."""
     served: str | None = None
     """A model that an @endpoint already serves."""
+    unpublished: str | None = None
+    """Nothing can be served: what was measured by others, and why there are no weights. Kept for its claims."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Source:
         given = [name for name, value in self if value is not None]
         if len(given) != 1:
-            raise ValueError(f"exactly one of canary, gguf_package, path, served is needed, found {given or 'none'}")
+            raise ValueError(f"exactly one of {', '.join(type(self).model_fields)} is needed, found {given or 'none'}")
         return self
 
 
@@ -51,6 +67,37 @@ class Recipe(SuiteModel):
     """`omit` sends prompts without the BOS token: only to show that the gate sees it."""
     arguments: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Default serve arguments per engine name."""
+    environment: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Environment variables of the server per engine name."""
+
+    nodes: int = Field(default=1, ge=1)
+    """Sparks that the combination was reported on; more than one cannot be booted here yet."""
+    minimum_version: dict[str, str] = Field(default_factory=dict)
+    """Oldest release per engine that can serve it."""
+    image: dict[str, str] = Field(default_factory=dict)
+    """Container image per engine that the source names."""
+    verified: str | None = None
+    """Who verified this combination on a GB10, in words; None if nobody did."""
+    vram_minimum_gb: float | None = Field(default=None, gt=0)
+    """Memory that the source of `verified` asks for, in GB; it counts more than weights."""
+    reasoning_parser: dict[str, str] = Field(default_factory=dict)
+    """Name of the reasoning parser per engine; with one, `content` may be null (M5)."""
+    weights: Weights | None = None
+    kv: KvShape | None = None
+    tokenizer: Tokenizer | None = None
+    known_bad: tuple[KnownBad, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @field_validator("minimum_version")
+    @classmethod
+    def _are_versions(cls, versions: dict[str, str]) -> dict[str, str]:
+        for engine, version in versions.items():
+            try:
+                Version(version)
+            except InvalidVersion:
+                raise ValueError(f"{version!r} is no version of {engine}; expected something like 0.28.0") from None
+        return versions
 
     @property
     def launch_bound(self) -> bool:
@@ -61,31 +108,81 @@ class Recipe(SuiteModel):
     def model(self) -> str:
         """A readable id of what is served."""
         source = self.source
-        return source.served or source.path or source.gguf_package or f"canary/{source.canary}"
+        return source.served or source.path or source.hub or source.gguf_package or source.unpublished or f"canary/{source.canary}"
 
     @property
     def recipe_id(self) -> str:
-        """Hash of everything that is written in the recipe, except prose."""
-        definition = self.model_dump(mode="json", exclude={"description"})
+        """Hash of what is served and how. What is only known about it (sizes, claims, notes, prose) may change without a new history."""
+        definition = self.model_dump(mode="json", include=set(_SERVED_FIELDS), exclude_none=True)
         return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()[:16]
+
+    def unsupported(self, engine: str, version: str | None) -> str | None:
+        """Why this cannot be booted on one node with this release, as a sentence; None if nothing speaks against it."""
+        if self.source.unpublished is not None:
+            return f"{self.name} cannot be served: {self.source.unpublished}"
+        if self.nodes > 1:
+            return f"{self.name} was reported on {self.nodes} nodes; one boot uses one node."
+        minimum = self.minimum_version.get(engine)
+        if minimum is None or version is None:
+            return None
+        try:
+            too_old = Version(version) < Version(minimum)
+        except InvalidVersion:
+            return None
+        return f"{self.name} needs {engine} {minimum} or newer, not {version}." if too_old else None
+
+    def known_bad_for(self, engine: str, version: str) -> tuple[KnownBad, ...]:
+        """Reports about this engine that cover the release, or that name no range which could exclude it."""
+        return tuple(report for report in self.known_bad if report.covers(engine, version) is not False)
+
+
+class _RecipeFile(SuiteModel):
+    recipes: tuple[Recipe, ...] = Field(min_length=1)
 
 
 def all_recipes() -> dict[str, Recipe]:
-    """Every recipe that ships with Sparkproof, by name."""
-    recipes = [read_toml(path, Recipe) for path in sorted(_HERE.glob("*.toml"))]
-    return {recipe.name: recipe for recipe in recipes}
+    """Every recipe that ships with Sparkproof, by name. Raises SuiteError for a file that cannot be used, or a name given twice."""
+    return dict(_shipped())
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> tuple[tuple[str, Recipe], ...]:
+    found = [(path, read_toml(path, Recipe)) for path in sorted(_HERE.glob("*.toml"))]
+    for path in sorted((_HERE / "official").glob("*.toml")):
+        found += [(path, recipe) for recipe in read_toml(path, _RecipeFile).recipes]
+    recipes: dict[str, Recipe] = {}
+    for path, recipe in found:
+        if recipe.name in recipes:
+            raise SuiteError(f"there are two recipes called {recipe.name!r}.", where=str(path), todo="Rename one of them.")
+        recipes[recipe.name] = recipe
+    return tuple(recipes.items())
 
 
 def recipe_for(model: str) -> Recipe:
-    """The recipe called `model`, or one made for a local checkpoint folder. Raises SuiteError naming what is wrong and what exists."""
+    """The recipe called `model` or made for that hub id, else one made for a checkpoint folder or a hub id (`owner/name`).
+
+    Raises SuiteError naming what is wrong and what exists.
+    """
     recipes = all_recipes()
     if model in recipes:
         return recipes[model]
     path = Path(model).expanduser()
+    if not path.exists() and _HUB_ID.fullmatch(model):
+        return _from_hub(model, recipes)
     if "/" in model or path.exists():
         return _local(path)
-    close = get_close_matches(model, recipes, n=3) or sorted(recipes)
-    raise SuiteError(f"unknown model {model[:80]!r}.", todo=f"Known: {', '.join(close)}; or give the path of a checkpoint folder.")
+    known = ", ".join(get_close_matches(model, recipes, n=3) or list(recipes)[:12])
+    raise SuiteError(f"unknown model {model[:80]!r}.", todo=f"Known: {known}; or give a checkpoint folder or a hub id (owner/name).")
+
+
+def _from_hub(model: str, recipes: dict[str, Recipe]) -> Recipe:
+    written = [recipe for recipe in recipes.values() if recipe.source.hub is not None and recipe.source.hub.lower() == model.lower()]
+    if len(written) == 1:
+        return written[0]
+    if written:
+        names = ", ".join(recipe.name for recipe in written)
+        raise SuiteError(f"several recipes serve {model}.", todo=f"Name one of them: {names}.")
+    return Recipe(name=_name(model), kind="model", source=Source(hub=model))
 
 
 def _local(path: Path) -> Recipe:
@@ -96,5 +193,8 @@ def _local(path: Path) -> Recipe:
     except OSError as error:
         message = f"is not a checkpoint folder that can be read: config.json: {error.strerror}."
         raise SuiteError(message, where=str(path), todo="Give the path of a folder with config.json and weights.") from error
-    name = "".join(c if c.isalnum() or c in "._-" else "-" for c in path.resolve().name.lower()).strip("._-")[:64] or "model"
-    return Recipe(name=name, kind="model", source=Source(path=str(path.resolve())))
+    return Recipe(name=_name(path.resolve().name), kind="model", source=Source(path=str(path.resolve())))
+
+
+def _name(text: str) -> str:
+    return "".join(c if (c.isascii() and c.isalnum()) or c in "._-" else "-" for c in text.lower()).strip("._-")[:64] or "model"

@@ -16,12 +16,14 @@ name = "a"
 prompt_tokens = 16
 completion_tokens = 32
 concurrency = 1
+repeats = 5
 
 [[workloads]]
 name = "b"
 prompt_tokens = 16
 completion_tokens = 32
 concurrency = 1
+repeats = 5
 """
 
 
@@ -38,8 +40,9 @@ def test_a_users_suite_is_read_from_any_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
-        ("concurrency = 1\n\n[[", "concurrency = 0\n\n[[", 8, "greater than or equal to 1"),
-        ('name = "b"', 'name = "B b"', 11, "pattern"),
+        ("concurrency = 1\nrepeats = 5\n\n[[", "concurrency = 0\nrepeats = 5\n\n[[", 4, "concurrency is 0, must be at least 1"),
+        ('name = "b"', 'name = "B b"', 11, "use 1-40 of a-z"),
+        ("concurrency = 1", "concurency = 1", 8, "concurency"),
         ('recipes = ["canary-dense"]', "recipes = []", 2, "at least 1 item"),
         ('name = "mine"', 'name = "mine"\nbots = 3', 2, "Did you mean 'boots'?"),
         ('name = "mine"', "name = ", 1, "not valid TOML"),

@@ -1,0 +1,1 @@
+"""Benchmarks of our own tools; nothing here is installed with the package."""

@@ -1,0 +1,105 @@
+"""Progress of a session on standard error: a live line on a terminal, one plain line per phase elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from results.redact import plain, redact
+from results.vocabulary import Outcome, Phase
+from runners.cli.shell import err
+from runners.node.lock import LockOwner
+from runners.pipeline import BootResult
+from runners.plan import PlannedBoot
+from runners.stale import StaleBoot
+
+
+class SessionProgress:
+    """Shows one bar over all boots and the phase of the present one. Use as a context manager."""
+
+    def __init__(self) -> None:
+        self._live = err.is_terminal
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("[bold]{task.fields[cell]}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[phase]}"),
+            TextColumn("[dim]{task.fields[detail]}", markup=True),
+            TimeElapsedColumn(),
+            console=err,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+        self._label = ""
+        self._phase: Phase | None = None
+        self._since = time.monotonic()
+
+    def __enter__(self) -> SessionProgress:
+        if self._live:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._bar.stop()
+
+    def waiting(self, owner: LockOwner | None) -> None:
+        """Another runner measures on this node."""
+        who = f"pid {owner.pid} since {owner.since}: {' '.join(owner.command)}" if owner else "another process"
+        self._line(f"waiting for the runner that measures on this node ({who})")
+
+    def stale(self, boots: Sequence[StaleBoot]) -> None:
+        """Unfinished boots of earlier runners were cleaned up."""
+        for boot in boots:
+            self._line(f"unfinished boot {boot.run_id} of an earlier runner: {boot.proof.reason}")
+
+    def boot(self, number: int, of: int, planned: PlannedBoot) -> None:
+        """A boot begins."""
+        cell = planned.cell
+        count = f" boot {planned.number}/{planned.of}" if planned.of > 1 else ""
+        self._label = f"{cell.spec.name} {cell.spec.version or ''} {cell.recipe.name} {cell.backend.name}{count}"
+        if self._live and self._task is None:
+            self._task = self._bar.add_task("", total=of, cell="", phase="", detail="")
+        if self._live and self._task is not None:
+            self._bar.update(self._task, completed=number - 1, cell=_safe(self._label))
+        else:
+            self._line(f"[{number}/{of}] {self._label}")
+        self._phase = None
+
+    def phase(self, phase: Phase, detail: str) -> None:
+        """A phase begins, or says what it is doing."""
+        if self._live and self._task is not None:
+            self._bar.update(self._task, phase=str(phase), detail=_safe(detail)[:90])
+        elif phase != self._phase:
+            self._phase_line()
+            self._since = time.monotonic()
+        self._phase = phase
+
+    def done(self, result: BootResult) -> None:
+        """A boot has ended."""
+        if not self._live:
+            self._phase_line()
+        run = result.run
+        style = "green" if run.outcome is Outcome.PASS else "red"
+        reason = f": {_safe(run.reason)[:400]}" if run.reason else ""
+        err.print(f"[{style}]{run.outcome}[/] {_safe(self._label)}{reason}")
+        if result.kept:
+            self._line(f"left running at {result.kept}, as asked; stop it with: kill -- -{result.kept_pid}")
+        if result.unstored:
+            self._line(f"not in the database yet: {result.unstored}")
+        if result.unsafe:
+            self._line(f"stopping here, the node is not clean: {result.unsafe}")
+
+    def _phase_line(self) -> None:
+        if self._phase is not None:
+            self._line(f"    {self._phase} {time.monotonic() - self._since:.1f} s")
+
+    def _line(self, text: str) -> None:
+        err.print(plain(redact(text), 1_000), markup=False)
+
+
+def _safe(text: str) -> str:
+    return plain(redact(text), 500).replace("\n", " ").replace("[", r"\[")

@@ -1,0 +1,27 @@
+"""`sparkproof rebuild`: the database anew from the boot folders."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from results.redact import plain
+from runners.cli.shell import err, errors_shown, open_store, out, print_json
+
+
+def rebuild(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Make the database anew from the boot folders alone; folders that cannot be read are named and left out.
+
+    Example:  sparkproof rebuild
+    """
+    with errors_shown():
+        store = open_store()
+        report = store.rebuild()
+        if json_:
+            print_json(asdict(report))
+            return
+        for run_id, reason in report.skipped.items():
+            err.print(f"left out {run_id}: {plain(reason, 500)}", markup=False)
+        out.print(f"{len(report.ingested)} boots stored, {len(report.skipped)} left out, {report.cut_lines} cut lines in {store.database}")

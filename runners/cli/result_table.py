@@ -1,0 +1,134 @@
+"""The result of a run as one table for people and one object for programs; both show the same facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from results.redact import plain
+from results.store import Store
+from results.summary import CellSummary, Spread
+from results.vocabulary import Outcome
+
+_STYLES: dict[str, str] = {
+    Outcome.PASS: "bold green",
+    Outcome.FALLBACK: "bold yellow",
+    Outcome.INTERRUPTED: "yellow",
+    Outcome.INFRASTRUCTURE: "magenta",
+}
+_EXCLUDED = {"install", "launch", "ready"}
+
+
+def as_json(cells: Sequence[CellSummary], store: Store, exit_code: int) -> dict[str, Any]:
+    """What `--json` prints: every field of every cell, where logs and scripts lie, and the exit code."""
+    return {
+        "exit_code": exit_code,
+        "store": str(store.root),
+        "cells": [
+            {
+                **asdict(cell),
+                "overhead_s": overhead_s(cell),
+                "boots": [
+                    {
+                        "run_id": run_id,
+                        "log": str(store.boots / run_id / "server.log"),
+                        "serve_script": str(store.boots / run_id / "serve.sh"),
+                    }
+                    for run_id in cell.run_ids
+                ],
+            }
+            for cell in cells
+        ],
+    }
+
+
+def overhead_s(cell: CellSummary) -> float:
+    """Seconds of the last boot outside installing and the engine's own start."""
+    return sum(seconds for phase, seconds in cell.phase_s.items() if phase not in _EXCLUDED)
+
+
+def render(cells: Sequence[CellSummary], store: Store) -> RenderableType:
+    """The table, the reasons of everything that did not pass, and where to look further."""
+    table = Table(header_style="bold")
+    table.add_column("engine · model · backend", overflow="fold")
+    table.add_column("outcome", overflow="fold")
+    for name in ("gate", "decode tok/s", "8 streams tok/s", "TTFT ms", "context", "memory"):
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("change", overflow="fold")
+    for cell in cells:
+        mark = "*" if cell.launch_bound else ""
+        table.add_row(
+            plain(f"{cell.engine} {cell.engine_version}\n{cell.recipe_name} · {cell.backend_name}", 120),
+            Text(_outcome(cell), style=_STYLES.get(cell.outcome, "bold red")),
+            f"{cell.gate_matched}/{cell.gate_prompts}" if cell.gate_prompts else "–",
+            _rate(cell.decode_tok_s, mark),
+            _rate(cell.aggregate_tok_s, mark),
+            f"{cell.ttft_s.median * 1000:.0f}" if cell.ttft_s else "–",
+            f"{cell.max_model_len:,}" if cell.max_model_len else "–",
+            f"{cell.memory_used_bytes / 2**30:.1f} GiB" if cell.memory_used_bytes is not None else "–",
+            _change(cell),
+        )
+    parts: list[RenderableType] = [table]
+    if any(cell.launch_bound and cell.decode_tok_s for cell in cells):
+        parts.append(Text("* launch-bound: a canary measures launch overhead, not kernel speed: not comparable with a model.", style="dim"))
+    parts.extend(_details(cell, store) for cell in cells)
+    return Group(*parts)
+
+
+def print_result(console: Console, cells: Sequence[CellSummary], store: Store) -> None:
+    """Print the table to `console`."""
+    console.print(render(cells, store))
+
+
+def _details(cell: CellSummary, store: Store) -> Text:
+    text = Text("\n")
+    text.append(f"{cell.engine} {plain(cell.engine_version, 40)} · {cell.recipe_name} · {cell.backend_name}: ", style="bold")
+    if cell.outcome != Outcome.PASS:
+        text.append(plain(cell.reason or "no reason recorded", 1000), style="red")
+        text.append("\n  ")
+    for warning in cell.warnings:
+        text.append(f"warning: {plain(warning, 500)}\n  ", style="yellow")
+    text.append(f"kernels that ran: {_kernels(cell)}\n  ")
+    total = sum(cell.phase_s.values())
+    split = " · ".join(f"{phase} {seconds:.1f}" for phase, seconds in cell.phase_s.items())
+    text.append(f"{total:.0f} s ({split}); outside install and engine start {overhead_s(cell):.1f} s\n", style="dim")
+    folder = store.boots / cell.run_ids[-1]
+    text.append(f"  log {folder / 'server.log'}\n  serve script {folder / 'serve.sh'}", style="dim")
+    return text
+
+
+def _outcome(cell: CellSummary) -> str:
+    boots = sum(cell.outcomes.values())
+    if boots == 1:
+        return cell.outcome
+    return cell.outcome + " (" + ", ".join(f"{n} {o}" for o, n in sorted(cell.outcomes.items())) + ")"
+
+
+def _rate(spread: Spread | None, mark: str) -> str:
+    if spread is None:
+        return "–"
+    digits = 0 if spread.median >= 100 else 1
+    text = f"{spread.median:.{digits}f}{mark}"
+    return text if spread.count == 1 else f"{text}\n{spread.low:.{digits}f}–{spread.high:.{digits}f}"
+
+
+def _kernels(cell: CellSummary) -> str:
+    known = [f"{slot}={name}" for slot, name in sorted(cell.kernels.items()) if name != "unknown"]
+    unknown = sorted(slot for slot, name in cell.kernels.items() if name == "unknown")
+    return plain(", ".join(known + ([f"unknown: {', '.join(unknown)}"] if unknown else [])), 600) or "unknown"
+
+
+def _change(cell: CellSummary) -> str:
+    previous = cell.previous
+    if previous is None:
+        return "first version here"
+    if previous.outcome != cell.outcome:
+        return f"{previous.engine_version} was {previous.outcome}"
+    if previous.decode_change is None:
+        return f"as {previous.engine_version}"
+    return f"{previous.decode_change:+.1%} vs {previous.engine_version}"

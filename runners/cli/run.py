@@ -1,0 +1,99 @@
+"""`sparkproof run`: an engine release from nothing to a recorded verdict."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from results.redact import plain, redact_argv
+from results.summary import summarise
+from results.vocabulary import ExitCode, Outcome, exit_code_of
+from runners.cli.progress import SessionProgress
+from runners.cli.result_table import as_json, print_result
+from runners.cli.shell import err, errors_shown, open_store, out, print_json
+from runners.engines.base import ServeCommand
+from runners.envs.environment import cache_folder
+from runners.session import Plan, RunRequest, commands_of, make_plan, run_session
+
+_MANY = "May be given several times."
+
+
+def run(
+    engine: Annotated[list[str] | None, typer.Option(help=f"name==version[@venv|@docker:IMAGE|@endpoint:URL]. {_MANY}")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help=f"Recipe, checkpoint folder, or served:NAME at an endpoint; default: the suite's. {_MANY}")
+    ] = None,
+    backend: Annotated[list[str] | None, typer.Option(help=f"Backend; default: the suite's for this kind of node. {_MANY}")] = None,
+    suite: Annotated[str, typer.Option(help="Suite name, or the path of a suite file.")] = "smoke",
+    repeats: Annotated[int | None, typer.Option(min=1, max=100, help="Timed repeats of each workload in a boot.")] = None,
+    boots: Annotated[int | None, typer.Option(min=1, max=20, help="Starts of each cell.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and the commands; start nothing.")] = False,
+    keep_server: Annotated[bool, typer.Option("--keep-server", help="Leave a server that passed running.")] = False,
+    label: Annotated[str | None, typer.Option(help="What you call this node.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure engine releases: environment, server, coherence gate, timing, DuckDB, one table.
+
+    Examples:
+
+      sparkproof run --engine vllm==0.32.0
+
+      sparkproof run --engine sglang==0.5.14 --model canary-dense --backend eager
+
+      sparkproof run --engine vllm==0.31.0 --engine vllm==0.32.0 --boots 3 --json
+
+      sparkproof run --engine vllm==0.32.0@endpoint:http://127.0.0.1:8000 --model served:my-model
+
+    Exit codes: 0 every cell passes, 1 a cell is broken, 2 usage, 3 our or the node's fault, 130 interrupted.
+    """
+    with errors_shown():
+        request = RunRequest(tuple(engine or ()), tuple(model or ()), tuple(backend or ()), suite, repeats, boots, keep_server, label)
+        with err.status("checking what was asked for ..."):
+            plan = make_plan(request)
+        if dry_run:
+            _show_plan(plan, json_)
+            return
+        store = open_store()
+        with SessionProgress() as progress:
+            results = run_session(request, plan, store, cache_folder(), progress)
+        outcomes = [r.run.outcome or Outcome.INFRASTRUCTURE for r in results]
+        if any(r.unsafe for r in results):
+            outcomes.append(Outcome.INFRASTRUCTURE)
+        exit_code = exit_code_of(outcomes)
+        if any(r.unstored for r in results):
+            exit_code = exit_code or ExitCode.INFRASTRUCTURE
+        stored = [r.run.run_id for r in results if r.unstored is None]
+        cells = summarise(store, stored)
+        if json_:
+            print_json(as_json(cells, store, exit_code))
+        elif cells:
+            print_result(out, cells, store)
+        raise SystemExit(exit_code)
+
+
+def _show_plan(plan: Plan, json_: bool) -> None:
+    rows = []
+    for planned, command in commands_of(plan):
+        cell = planned.cell
+        rows.append(
+            {
+                "engine": str(cell.spec),
+                "model": cell.recipe.name,
+                "backend": cell.backend.name,
+                "boot": planned.number,
+                "workloads": [w.name for w in cell.workloads],
+                "command": shlex.join(redact_argv(command.argv)) if isinstance(command, ServeCommand) else None,
+                "environment": dict(command.environment) if isinstance(command, ServeCommand) else {},
+                "note": None if isinstance(command, ServeCommand) else command,
+            }
+        )
+    if json_:
+        print_json({"node": plan.node.label, "boots": rows})
+        return
+    out.print(f"node {plain(plan.node.label, 80)}: {len(rows)} boots", markup=False)
+    for row in rows:
+        out.print(f"\n{row['engine']} · {row['model']} · {row['backend']} · boot {row['boot']}", markup=False, style="bold")
+        text = row["note"] or " ".join([*(f"{k}={shlex.quote(v)}" for k, v in sorted(row["environment"].items())), row["command"]])
+        out.print(plain(str(text), 4_000), markup=False, soft_wrap=True)

@@ -1,0 +1,56 @@
+"""`sparkproof runs`: the boots in the store, newest first."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from results.redact import plain
+from results.vocabulary import Outcome
+from runners.cli.shell import errors_shown, open_store, out, print_json
+
+_SQL = """
+SELECT r.run_id, r.started_at, r.engine, r.engine_version, r.recipe_name, r.backend_name, r.phase, r.outcome, r.reason, r.signature,
+       m.decode_tok_s, m.ttft_s, r.node_id
+FROM runs r LEFT JOIN boot_medians m ON m.run_id = r.run_id AND m.concurrency = 1
+WHERE (? IS NULL OR r.engine = ?) AND (? IS NULL OR r.outcome = ?)
+ORDER BY r.started_at DESC, r.run_id DESC LIMIT ?
+"""
+
+
+def runs(
+    engine: Annotated[str | None, typer.Option(help="Only this engine, such as vllm.")] = None,
+    outcome: Annotated[Outcome | None, typer.Option(help="Only boots that ended so.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 20,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the boots in the store, newest first.
+
+    Examples:  sparkproof runs --outcome crash   ·   sparkproof runs --engine sglang --json
+    """
+    with errors_shown():
+        rows = open_store().query(_SQL, [engine, engine, outcome, outcome, limit])
+        if json_:
+            print_json(rows)
+            return
+        out.print(_table(rows))
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(header_style="bold")
+    for name in ("run", "engine", "model", "backend", "outcome", "decode tok/s", "reason"):
+        table.add_column(name, overflow="fold", no_wrap=name == "run")
+    for row in rows:
+        outcome = row["outcome"] or f"running ({row['phase']})"
+        table.add_row(
+            row["run_id"],
+            plain(f"{row['engine']} {row['engine_version']}", 60),
+            plain(row["recipe_name"], 40),
+            plain(row["backend_name"], 40),
+            outcome,
+            "–" if row["decode_tok_s"] is None else f"{row['decode_tok_s']:.1f}",
+            plain(row["reason"] or "", 160),
+        )
+    return table

@@ -1,0 +1,122 @@
+"""Find exact repetition in text or in token ids, in linear time.
+
+Trap: a backtracking pattern such as `(.+?)\\1{7,}` takes minutes on a long answer, and one that only looks at fixed periods misses a loop
+whose unit is a whole paragraph. Rule: the tail is read with the prefix function (Knuth, Morris, Pratt: the smallest period of a prefix of
+length m is m minus its longest border), the middle with evenly spaced probes; both costs are bounded, whatever the text is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Symbols = npt.NDArray[np.int64] | npt.NDArray[np.uint32]
+
+TAIL_SYMBOLS = 8192
+"""How much of the end is searched for a period; a run found there is then followed to its true beginning."""
+_PROBES = 256
+_PROBE_KEY = 8
+_PROBE_REACH = 2048
+_CANDIDATES = 6
+
+
+@dataclass(frozen=True)
+class Run:
+    """Symbols `start` .. `start + length` repeat with the smallest period `period`."""
+
+    start: int
+    length: int
+    period: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+    @property
+    def repeats(self) -> float:
+        return self.length / self.period
+
+
+def symbols_of(text: str) -> npt.NDArray[np.uint32]:
+    """Code points of `text`; lone surrogates are kept as they are."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+
+
+def tail_runs(symbols: Symbols, min_repeats: float = 3.0) -> list[Run]:
+    """Runs that reach the end of `symbols`, one per period, each as long as it goes, longest first."""
+    if not _may_repeat(symbols[-TAIL_SYMBOLS:]):
+        return []
+    tail = symbols[-TAIL_SYMBOLS:][::-1].tolist()
+    longest = _periods_of_prefixes(tail)
+    runs = []
+    for period, length in longest.items():
+        if length / period < min_repeats:
+            continue
+        if length == len(tail) < len(symbols):
+            length = _followed_back(symbols, period)  # noqa: PLW2901 - the run goes on before the tail that was searched
+        runs.append(Run(len(symbols) - length, length, period))
+    return sorted(runs, key=lambda r: (-r.length, r.period))
+
+
+def _may_repeat(tail: Symbols) -> bool:
+    """False only if the tail cannot hold a run of three repeats: its last symbols stand nowhere else in it. True for few texts."""
+    if len(tail) < 8 * _PROBE_KEY or tail[-1] == tail[-2]:
+        return True
+    return tail[:-1].tobytes().rfind(tail[-_PROBE_KEY:].tobytes()) >= 0
+
+
+def _periods_of_prefixes(sequence: Sequence[int]) -> dict[int, int]:
+    """Smallest period -> longest prefix that has it (prefix function over `sequence`)."""
+    border = [0] * len(sequence)
+    longest: dict[int, int] = {1: 1} if sequence else {}
+    k = 0
+    for i in range(1, len(sequence)):
+        symbol = sequence[i]
+        while k and symbol != sequence[k]:
+            k = border[k - 1]
+        if symbol == sequence[k]:
+            k += 1
+        border[i] = k
+        longest[i + 1 - k] = i + 1
+    return longest
+
+
+def _followed_back(symbols: Symbols, period: int) -> int:
+    """Length of the run of `period` that ends at the end."""
+    breaks = np.flatnonzero(symbols[:-period] != symbols[period:])
+    return len(symbols) if not len(breaks) else len(symbols) - int(breaks[-1]) - 1
+
+
+def inner_runs(symbols: Symbols, min_repeats: float = 3.0) -> list[Run]:
+    """The longest run of each likely period anywhere, longest first. A run covering a tenth of the text is always met by a probe."""
+    runs = []
+    for period in _likely_periods(symbols):
+        run = _longest_run(symbols, period)
+        if run.repeats >= min_repeats:
+            runs.append(run)
+    return sorted(runs, key=lambda r: (-r.length, r.period))
+
+
+def _likely_periods(symbols: Symbols) -> list[int]:
+    raw = symbols.tobytes()
+    width = symbols.itemsize
+    step = max(len(symbols) // _PROBES, 8)
+    seen: Counter[int] = Counter()
+    for i in range(0, len(symbols) - _PROBE_KEY, step):
+        key = raw[i * width : (i + _PROBE_KEY) * width]
+        at = raw.find(key, (i + 1) * width, (i + _PROBE_KEY + _PROBE_REACH) * width)
+        if at > 0 and at % width == 0:
+            seen[at // width - i] += 1
+    return [period for period, count in seen.most_common(_CANDIDATES) if count > 1]
+
+
+def _longest_run(symbols: Symbols, period: int) -> Run:
+    breaks = np.flatnonzero(symbols[:-period] != symbols[period:])
+    edges = np.concatenate(([-1], breaks, [len(symbols) - period]))
+    gaps = np.diff(edges)
+    widest = int(np.argmax(gaps))
+    return Run(int(edges[widest]) + 1, int(gaps[widest]) - 1 + period, period)

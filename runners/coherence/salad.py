@@ -1,0 +1,298 @@
+"""Token salad: tokens without sentence, code or data around them.
+
+Trap: every single sign of salad is normal somewhere. Code glues words, Chinese text holds Latin names, translation lists mix ten scripts,
+minified files have no spaces. Rule: a stretch is salad only by signs that these do not show together: scripts that meet inside words or
+across a bare space, three or more of them, without function words; or plain words strewn between glued fragments and brackets that never
+match; or a few fragments glued in random order; or characters that no detokeniser should print.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from runners.coherence.loops import Symbols
+from runners.coherence.scripts import NO_SCRIPT, scripts_of
+from runners.coherence.units import shown
+from runners.coherence.verdict import StructuralKind, StructuralVerdict
+
+SAMPLE_CHARS = 4096
+"""How much is inspected closely at the beginning, in the middle and at the end of a long text."""
+WINDOW_CHARS = 360
+_MIN_CHARS = 60
+
+_FLOW_WORDS = """
+the of and to in is a that it for on with as was are be this by at or an not but from have you which can we i he she they his her its
+de la le et les des en un une est que pour dans du par sur el los las y con para se lo una del al o os as um uma do da em não
+der die das und ist nicht ein eine zu den von mit sich auf il di che e non per sono het een dat niet op te van i w na nie do się
+och att det som en är på av og er til ja on ei ei se na u je da su s и в не на что с по как это к из за от у a la si nu ca în de pe
+ve bir bu için ile da de ki yang dan di itu dengan untuk
+"""
+_FLOW = frozenset(_FLOW_WORDS.split())
+"""Frequent function words of languages written in Latin or Cyrillic letters: where they stand, there are sentences."""
+
+_CHUNK = re.compile(r"\S{1,4000}")
+_PLAIN = re.compile(r"""[("'\[“‘«*_#>-]{0,4}([^\W\d_]+(?:['’-][^\W\d_]+){0,8})[.,;:!?)"'\]”’»*_…]{0,5}""")
+_CASE_GLUE = re.compile(r"[a-zà-ÿ][A-Z]|[A-Z]{3}[a-z]{2}")
+_WORD = re.compile(r"[^\W\d_]{2,40}")
+_BRACKETS = re.compile(r"[()\[\]{}]")
+_LINE_END = re.compile(r"(?:\n\s{0,200})|(?:\\n){1,20}")
+_UNDECODED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f\ufffd](?!$)")
+_FRAGMENT = re.compile(r"\s?(?:[A-Z]?[^\W\d_A-Z]+|[A-Z]+)|\s?[^\w\s]+|\s?[\d_]+|\s+")
+_DOUBLED = re.compile(r"([^\W\d_]{3,24}) ?\1")
+_PAIR_OF = {")": "(", "]": "[", "}": "{"}
+_PIECE_MARKS = re.compile(r"(?<!\S)##[a-z]|[a-z]@@ |[a-z]</w>")
+_BPE_MARKERS = "ĠĊ▁"
+
+
+@dataclass(frozen=True)
+class _Signs:
+    """Positions (character indexes into the sample, ascending) of everything that a window counts."""
+
+    chunks: npt.NDArray[np.int64]
+    plain: npt.NDArray[np.int64]
+    flow: npt.NDArray[np.int64]
+    glued_chunks: npt.NDArray[np.int64]
+    case_glue: npt.NDArray[np.int64]
+    matched: npt.NDArray[np.int64]
+    unmatched: npt.NDArray[np.int64]
+    newlines: npt.NDArray[np.int64]
+    commas: npt.NDArray[np.int64]
+    hashtags: npt.NDArray[np.int64]
+    undecoded: npt.NDArray[np.int64]
+    switches: npt.NDArray[np.int64]
+    glued_switches: npt.NDArray[np.int64]
+    switch_pairs: npt.NDArray[np.int64]
+    """Pair code of each of `switches`, not a position."""
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Counts inside one window of text, in the order of `_Signs`."""
+
+    start: int
+    chunks: int
+    plain: int
+    flow: int
+    glued_chunks: int
+    case_glue: int
+    matched: int
+    unmatched: int
+    newlines: int
+    commas: int
+    hashtags: int
+    undecoded: int
+    switches: int
+    glued_switches: int
+    pairs: int
+    scripts: int
+
+
+def find_salad(text: str, symbols: Symbols) -> StructuralVerdict | None:
+    """The first stretch of salad in `text` (which holds no loop), or None. `symbols` are its code points."""
+    verdict = _undecoded(text)
+    if verdict is not None or len(text) < _MIN_CHARS:
+        return verdict
+    for offset in _sample_offsets(len(text)):
+        sample = text[offset : offset + SAMPLE_CHARS]
+        verdict = _stuttered(sample, offset) or _salad_window(sample, symbols[offset : offset + SAMPLE_CHARS], offset)
+        if verdict is not None:
+            return verdict
+    return None
+
+
+def _sample_offsets(length: int) -> list[int]:
+    if length <= 3 * SAMPLE_CHARS:
+        return list(range(0, length, SAMPLE_CHARS))
+    return [0, (length - SAMPLE_CHARS) // 2, length - SAMPLE_CHARS]
+
+
+def _salad(reason: str, position: int, **numbers: float) -> StructuralVerdict:
+    return StructuralVerdict(StructuralKind.TOKEN_SALAD, reason, position, numbers)
+
+
+def _undecoded(text: str) -> StructuralVerdict | None:
+    """Replacement characters inside the text (a cut-off last character is normal), or byte-pair marks in place of spaces."""
+    inside = text.rstrip("\N{REPLACEMENT CHARACTER}")
+    bad = inside.count("\N{REPLACEMENT CHARACTER}")
+    if bad >= 4 and bad >= 0.015 * len(text):
+        reason = f"{bad} of {len(text)} characters are the replacement character: token bytes that are no text."
+        return _salad(reason, text.index("\N{REPLACEMENT CHARACTER}"), replaced=bad, chars=len(text))
+    pieces = [m.start() for m in _PIECE_MARKS.finditer(text)]
+    if len(pieces) >= 5 and len(pieces) >= 0.15 * text.count(" "):
+        return _salad(f"{len(pieces)} word-piece marks are left in the text: it was not detokenised.", pieces[0], marks=len(pieces))
+    marks = sum(text.count(m) for m in _BPE_MARKERS)
+    if marks >= 6 and marks > text.count(" ") and marks >= 0.03 * len(text):
+        first = min(i for i in (text.find(m) for m in _BPE_MARKERS) if i >= 0)
+        reason = f"{marks} byte-pair marks stand where spaces should be: the text was not detokenised."
+        return _salad(reason, first, marks=marks, chars=len(text))
+    return None
+
+
+def _stuttered(sample: str, offset: int) -> StructuralVerdict | None:
+    """A few fragments doubled over and over in no order: "multmult||multmult |multmultmult Example"."""
+    doubled = [(m.start(), m.end() - m.start(), m.group(1)) for m in _DOUBLED.finditer(sample) if len(set(m.group(1))) > 1]
+    if len(doubled) < 6:
+        return None
+    first, last = doubled[0][0], doubled[-1][0] + doubled[-1][1]
+    letters = sum(map(str.isalpha, sample[first:last]))
+    covered = sum(length for _, length, _ in doubled)
+    words = set(_WORD.findall(sample[first:]))
+    if last - first < _MIN_CHARS or covered < 0.3 * letters or len(words) < 4:
+        return None
+    share = f"{covered} of {letters} letters"
+    reason = f"{len(doubled)} fragments stand doubled, such as {shown(doubled[0][2])}; they cover {share} in no regular order."
+    return _salad(reason, offset + first, doubled=len(doubled), covered=covered, letters=letters)
+
+
+def _shuffled(sample: str, start: int, offset: int) -> StructuralVerdict | None:
+    """Few fragments in random order: data and code repeat in order, so what follows a fragment is nearly fixed there."""
+    window = sample[start : start + WINDOW_CHARS]
+    fragments = _FRAGMENT.findall(window)
+    distinct = len(set(fragments))
+    if len(fragments) < 30 or distinct < 3 or distinct > len(fragments) / 2.5 or window.count("\n") > 0.05 * len(fragments):
+        return None
+    pairs = Counter(itertools.pairwise(fragments))
+    doubled = sum(n for (a, b), n in pairs.items() if a == b and sum(map(str.isalpha, a)) >= 2)
+    if doubled < max(4, 0.06 * len(fragments)) or len(pairs) < 1.8 * distinct:
+        return None
+    reason = f"{len(fragments)} fragments are only {distinct} different ones in {len(pairs)} different orders, {doubled} of them doubled."
+    return _salad(reason, offset + start, fragments=len(fragments), distinct=distinct, orders=len(pairs), doubled=doubled)
+
+
+def _salad_window(sample: str, symbols: Symbols, offset: int) -> StructuralVerdict | None:
+    signs = _signs_of(sample, symbols)
+    for window in _windows(signs, len(sample)):
+        verdict = _mixed_scripts(window, offset) or _strewn_fragments(window, offset) or _shuffled(sample, window.start, offset)
+        if verdict is not None:
+            return verdict
+    return None
+
+
+def _mixed_scripts(w: _Window, offset: int) -> StructuralVerdict | None:
+    unmistakable = w.scripts >= 5 and w.glued_switches >= 6
+    among_words = w.switches >= 0.15 * w.chunks and w.flow <= 0.3 * max(w.plain, 1)
+    enough = w.scripts >= 3 and w.pairs >= 3 and w.glued_switches >= (6 if w.scripts == 3 else 3)
+    if not (unmistakable or (enough and among_words)):
+        return None
+    reason = f"{w.scripts} writing systems change {w.switches} times across a bare space or inside words ({w.glued_switches} times)."
+    return _salad(reason, offset + w.start, scripts=w.scripts, switches=w.switches, glued=w.glued_switches)
+
+
+def _strewn_fragments(w: _Window, offset: int) -> StructuralVerdict | None:
+    """Plain words without function words, strewn between glued fragments, brackets that match nothing and bytes that are no text."""
+    if w.flow > max(1, 0.1 * w.plain) or w.newlines > 0.1 * w.chunks or w.hashtags > 0.3 * w.chunks:
+        return None
+    glue = w.case_glue + w.glued_chunks
+    never_printed = w.undecoded + w.glued_switches
+    odd = never_printed + w.unmatched
+    listed = w.commas > 0.2 * w.chunks
+    among_words = w.chunks >= 14 and w.plain >= 8 and glue >= 0.3 * w.chunks and not listed
+    among_words = among_words and odd >= max(1 if w.case_glue >= 2 else 3, w.matched)
+    among_glue = w.chunks >= 6 and glue >= 0.5 * w.chunks and never_printed >= 2 and odd >= 3 and odd > 2 * w.matched
+    no_syntax = w.matched == 0 and w.commas <= 0.15 * w.chunks and 0.2 * w.chunks <= w.case_glue <= 0.7 * w.chunks
+    among_names = w.chunks >= 18 and w.plain >= 0.6 * w.chunks and glue >= 0.35 * w.chunks and no_syntax
+    if not (among_words or among_glue or among_names):
+        return None
+    reason = (
+        f"Of {w.chunks} words {w.glued_chunks} are glued to punctuation and {w.case_glue} change case inside, {w.flow} are function words; "
+        f"{w.unmatched} brackets match nothing, {never_printed} characters fit no text."
+    )
+    numbers = {"words": w.chunks, "glued": w.glued_chunks, "case_glue": w.case_glue, "flow": w.flow, "unmatched": w.unmatched}
+    return _salad(reason, offset + w.start, never_printed=never_printed, **numbers)
+
+
+def _windows(signs: _Signs, length: int) -> Iterator[_Window]:
+    """Overlapping windows of `WINDOW_CHARS`; every count is a difference of two ranks in the ascending positions."""
+    starts = np.arange(0, max(length - WINDOW_CHARS // 2, 1), WINDOW_CHARS // 4)
+    edges = np.concatenate((starts, np.minimum(starts + WINDOW_CHARS, length)))
+    counted = [np.searchsorted(getattr(signs, f.name), edges).reshape(2, -1) for f in fields(_Signs) if f.name != "switch_pairs"]
+    counts = np.stack([high - low for low, high in counted], axis=1).tolist()
+    switch_low, switch_high = np.searchsorted(signs.switches, edges).reshape(2, -1).tolist()
+    for i, start in enumerate(starts.tolist()):
+        pairs = set(signs.switch_pairs[switch_low[i] : switch_high[i]].tolist())
+        scripts = {p // 64 for p in pairs} | {p % 64 for p in pairs}
+        yield _Window(*(start, *counts[i], len(pairs), len(scripts)))
+
+
+def _signs_of(sample: str, symbols: Symbols) -> _Signs:
+    chunks, plain, flow, glued, commas, hashtags = [], [], [], [], [], []
+    for match in _CHUNK.finditer(sample):
+        at, chunk = match.start(), match.group()
+        chunks.append(at)
+        if chunk[-1] in ",;、，":
+            commas.append(at)
+        if chunk[0] in "#@":
+            hashtags.append(at)
+        word = _PLAIN.fullmatch(chunk)
+        if word:
+            plain.append(at)
+            if word.group(1).lower() in _FLOW:
+                flow.append(at)
+        elif any(map(str.isalpha, chunk)):
+            glued.append(at)
+    matched, unmatched = _brackets(sample)
+    switches, pairs, glued_switches = _script_switches(symbols)
+    return _Signs(
+        chunks=_positions(chunks),
+        plain=_positions(plain),
+        flow=_positions(flow),
+        glued_chunks=_positions(glued),
+        case_glue=_positions([m.start() for m in _CASE_GLUE.finditer(sample)]),
+        matched=_positions(matched),
+        unmatched=_positions(unmatched),
+        newlines=_positions([m.start() for m in _LINE_END.finditer(sample)]),
+        commas=_positions(commas),
+        hashtags=_positions(hashtags),
+        undecoded=_positions([m.start() for m in _UNDECODED.finditer(sample)]),
+        switches=switches,
+        switch_pairs=pairs,
+        glued_switches=glued_switches,
+    )
+
+
+def _positions(values: list[int]) -> npt.NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
+
+
+def _brackets(sample: str) -> tuple[list[int], list[int]]:
+    """Positions of closing brackets that match, and of brackets that match nothing (list marks "a)" and smileys ":)" count as neither)."""
+    open_at: list[tuple[str, int]] = []
+    matched, unmatched = [], []
+    for match in _BRACKETS.finditer(sample):
+        at, bracket = match.start(), match.group()
+        if bracket in "([{":
+            open_at.append((bracket, at))
+        elif open_at and open_at[-1][0] == _PAIR_OF[bracket]:
+            open_at.pop()
+            matched.append(at)
+        elif not _is_mark(sample, at):
+            unmatched.append(at)
+    return matched, sorted(unmatched + [at for _, at in open_at])
+
+
+def _is_mark(sample: str, at: int) -> bool:
+    before = sample[max(at - 3, 0) : at]
+    return before[-1:] in (":", ";", "-", "=") or bool(re.fullmatch(r"(?:.*\s)?\w{1,2}", before, re.DOTALL))
+
+
+def _script_switches(symbols: Symbols) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where two neighbouring letters of different scripts touch or stand one space apart: positions, pair codes, and the touching ones."""
+    scripts = scripts_of(symbols)
+    at = np.flatnonzero(scripts != NO_SCRIPT)
+    if len(at) < 2:
+        empty = _positions([])
+        return empty, empty, empty
+    left, right, gap = scripts[at[:-1]].astype(np.int64), scripts[at[1:]].astype(np.int64), np.diff(at)
+    differ = left != right
+    touching = differ & (gap == 1)
+    bare = differ & (gap == 2) & (symbols[at[:-1] + 1] == 32)
+    switch = touching | bare
+    pairs = np.minimum(left, right) * 64 + np.maximum(left, right)
+    return at[1:][switch], pairs[switch], at[1:][touching]

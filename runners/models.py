@@ -1,0 +1,77 @@
+"""From a recipe to something a server can load: a local folder, and what a timed prompt must know of its vocabulary.
+
+Trap: weights are downloaded or converted again for every boot, or half a conversion is served. Rule: every source becomes one verified
+folder in the cache, made once; nothing is fetched from a hub here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runners.errors import UsageError
+from runners.gguf_models import dequantised
+from suites.canaries import zoo
+from suites.recipes import Recipe
+
+_MAX_JSON_BYTES = 200_000_000
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """What is served. `path` is None for an endpoint's model; `special_ids` must not occur in a timed prompt."""
+
+    name: str
+    path: Path | None
+    vocab_size: int | None = None
+    bos_id: int | None = None
+    special_ids: frozenset[int] = frozenset()
+    canary: zoo.Canary | None = None
+
+
+def materialise(recipe: Recipe, cache_root: Path, progress: Callable[[str], None]) -> LocalModel:
+    """Make the recipe's model available locally. Raises UsageError (unreadable folder), InfrastructureError or a canary's own error."""
+    source = recipe.source
+    if source.served is not None:
+        return LocalModel(source.served, None)
+    if source.canary is not None:
+        canary = zoo.load(source.canary)
+        folder = zoo.materialise(source.canary, recipe.weight_format, cache_root / "canaries")
+        return _read(recipe.name, folder, canary)
+    if source.gguf_package is not None:
+        return _read(recipe.name, dequantised(source.gguf_package, cache_root, progress), None)
+    return _read(recipe.name, Path(source.path or ""), None)
+
+
+def _read(name: str, folder: Path, canary: zoo.Canary | None) -> LocalModel:
+    config = _json(folder / "config.json")
+    inner = config.get("text_config")
+    text_config: dict[str, Any] = inner if isinstance(inner, dict) else config
+    bos = text_config.get("bos_token_id", config.get("bos_token_id"))
+    vocab = text_config.get("vocab_size")
+    added = _json(folder / "tokenizer.json").get("added_tokens", []) if (folder / "tokenizer.json").exists() else []
+    return LocalModel(
+        name=name,
+        path=folder,
+        vocab_size=vocab if isinstance(vocab, int) else None,
+        bos_id=bos if isinstance(bos, int) else None,
+        special_ids=frozenset(t["id"] for t in added if isinstance(t, dict) and isinstance(t.get("id"), int)),
+        canary=canary,
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise UsageError("is too large to be a model's configuration", where=str(path))
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path), todo="Give the path of a checkpoint folder.") from error
+    except ValueError as error:
+        raise UsageError(f"is not JSON: {error}", where=str(path), todo="Give the path of a checkpoint folder.") from error
+    if not isinstance(data, dict):
+        raise UsageError("is not a JSON object", where=str(path), todo="Give the path of a checkpoint folder.")
+    return data

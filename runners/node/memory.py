@@ -1,0 +1,65 @@
+"""How much memory of the node is in use.
+
+Trap: on a GB10 the GPU has no memory of its own: NVML says N/A, and `torch.cuda.mem_get_info` counts the page cache as used
+(vllm-project/vllm#48140). Rule (M20): used = MemTotal - MemAvailable of `/proc/meminfo`, compared with a baseline taken before the
+launch. MemAvailable can still promise too much (vllm-project/vllm#56824), so the other fields are kept to explain a failure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+_FIELDS = {
+    "MemTotal": "total_bytes",
+    "MemFree": "free_bytes",
+    "MemAvailable": "available_bytes",
+    "Cached": "cached_bytes",
+    "SwapTotal": "swap_total_bytes",
+    "SwapFree": "swap_free_bytes",
+    "HugePages_Total": "huge_pages_total",
+}
+
+
+@dataclass(frozen=True)
+class MemInfo:
+    """What `/proc/meminfo` says; None for a field that is not there. `huge_pages_total` is a count, everything else bytes."""
+
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    available_bytes: int | None = None
+    cached_bytes: int | None = None
+    swap_total_bytes: int | None = None
+    swap_free_bytes: int | None = None
+    huge_pages_total: int | None = None
+
+    @property
+    def used_bytes(self) -> int | None:
+        """MemTotal - MemAvailable, None unless both are known (M20)."""
+        if self.total_bytes is None or self.available_bytes is None:
+            return None
+        return self.total_bytes - self.available_bytes
+
+
+def parse_meminfo(text: str) -> MemInfo:
+    """Read `/proc/meminfo`. Lines that are not `Name: number [kB]` are passed over; "kB" means 1024 bytes (proc_meminfo(5))."""
+    found: dict[str, int] = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        value = rest.split()
+        if name in _FIELDS and value and value[0].isdecimal() and value[0].isascii():
+            found[_FIELDS[name]] = int(value[0]) * (1024 if value[1:] == ["kB"] else 1)
+    return MemInfo(**found)
+
+
+def read_memory(path: Path = Path("/proc/meminfo")) -> MemInfo:
+    """The node's memory now; all None if it cannot be read."""
+    try:
+        return parse_meminfo(path.read_text())
+    except OSError:
+        return MemInfo()
+
+
+def used_memory_bytes() -> int | None:
+    """MemTotal - MemAvailable now, None if unknown."""
+    return read_memory().used_bytes

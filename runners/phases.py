@@ -1,0 +1,328 @@
+"""The phases of one boot. Each takes what is known so far, adds to it, or raises `PhaseFailure`.
+
+Trap: a phase that cleans up, stores and decides at once cannot be tested or trusted. Rule: a phase does its one thing; recording, teardown
+and conclusions belong to `runners/pipeline.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from results.records import BackendRecord, EngineBuildRecord, RecipeRecord
+from results.redact import plain, redact_argv, redact_environment
+from results.vocabulary import Outcome
+from runners.coherence.gate import GateFailure, GateResult, GateTarget, recheck, run_gate
+from runners.engines.base import UNKNOWN, EngineAdapter, HttpRequest, Identity, ServeCommand, ServeRequest
+from runners.engines.identity import same_public_version
+from runners.engines.registry import adapter_for
+from runners.envs.environment import Environment, ensure
+from runners.errors import InfrastructureError, InstallFailed, Unsupported
+from runners.failure import PhaseFailure
+from runners.log_diagnosis import diagnose
+from runners.models import LocalModel, materialise
+from runners.plan import Cell, backend_id
+from runners.process.ports import free_port
+from runners.process.ready import NotReady, Probes
+from runners.process.serve_script import write_serve_script
+from runners.process.server import LaunchError
+from runners.prompts import PromptKey, Vocabulary, timed_prompt
+from runners.recorder import Recorder
+from runners.request_fields import RequestFields, probe_request_fields
+from runners.server_client import ServerClient, api_key_headers
+from runners.serving import RemoteServer, Serving
+from runners.stream import Target
+from runners.throughput import BatchDone, BatchStarted, ThroughputPlan, measure
+from suites.backends import Unsupported as BackendUnsupported
+
+MAX_NUM_SEQS = 16
+"""Sequences a measured server must take at once: the largest batch of the gate and of the standard workloads, with room."""
+_COMMON_IDS = 30_000
+_PROBE_TOKENS = 32
+
+
+@dataclass
+class Boot:
+    """What is known of one boot so far."""
+
+    cell: Cell
+    recorder: Recorder
+    cache_root: Path
+    has_cuda: bool
+    progress: Callable[[str], None]
+    environment: Environment | None = None
+    model: LocalModel | None = None
+    serving: Serving | None = None
+    identity: Identity | None = None
+    fields: RequestFields | None = None
+    gate: GateResult | None = None
+    adapter: EngineAdapter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.adapter = adapter_for(self.cell.spec.name)
+
+    @property
+    def version(self) -> str:
+        """The engine version asked for."""
+        return self.cell.spec.version or UNKNOWN
+
+    @property
+    def target(self) -> Target:
+        """Address and model name of the running server."""
+        assert self.serving is not None
+        assert self.model is not None
+        return Target(self.serving.base_url, self.model.name, api_key_headers())
+
+    def gate_target(self) -> GateTarget:
+        """What the gate judges."""
+        model = self.require_model()
+        return GateTarget(
+            run_id=self.recorder.run.run_id,
+            base_url=self.require_serving().base_url,
+            model=model.name,
+            canary=model.canary,
+            bos=self.cell.recipe.bos,
+            headers=api_key_headers(),
+        )
+
+    def require_serving(self) -> Serving:
+        """The running server."""
+        assert self.serving is not None, "no phase after launch runs without a server"
+        return self.serving
+
+    def require_model(self) -> LocalModel:
+        """The model that is served."""
+        assert self.model is not None, "no phase after install runs without a model"
+        return self.model
+
+
+def resolve(boot: Boot) -> None:
+    """Refuse what this version cannot express before anything is installed, and record what was asked for."""
+    cell, recorder = boot.cell, boot.recorder
+    recorder.update(
+        recipe=RecipeRecord(
+            recipe_id=cell.recipe.recipe_id,
+            name=cell.recipe.name,
+            model=cell.recipe.model,
+            revision=cell.recipe.revision,
+            quantization=cell.recipe.quantization,
+            kind=cell.recipe.kind,
+            definition=cell.recipe.model_dump(mode="json"),
+        ),
+        recipe_id=cell.recipe.recipe_id,
+    )
+    if isinstance(cell.expressed, BackendUnsupported):
+        raise PhaseFailure(Outcome.UNSUPPORTED, f"{cell.spec} cannot express backend {cell.backend.name}: {cell.expressed.reason}")
+    identity = backend_id(cell.spec.name, cell.backend, cell.expressed)
+    recorder.update(
+        backend=BackendRecord(
+            backend_id=identity,
+            engine=cell.spec.name,
+            name=cell.backend.name,
+            arguments=redact_argv(cell.expressed.arguments),
+            environment=redact_environment(cell.expressed.environment),
+        ),
+        backend_id=identity,
+        configured=dict(cell.expressed.configured),
+    )
+
+
+def install(boot: Boot) -> None:
+    """Make the environment and the model available; both are made once and reused."""
+    if boot.cell.spec.distribution == "venv":
+        try:
+            boot.environment = ensure(boot.cell.spec, has_cuda=boot.has_cuda, progress=boot.progress, cache_root=boot.cache_root)
+        except InstallFailed as error:
+            raise PhaseFailure(Outcome.INSTALL_FAILED, str(error)) from error
+        except Unsupported as error:
+            raise PhaseFailure(Outcome.UNSUPPORTED, str(error)) from error
+        except InfrastructureError as error:
+            raise PhaseFailure(Outcome.INFRASTRUCTURE, str(error)) from error
+        build = boot.environment.build
+        boot.recorder.update(
+            build=EngineBuildRecord(build.digest, build.engine, build.version, build.distribution, build.python_version, build.wheels),
+            build_id=build.digest,
+            cell_id=boot.cell.cell_id(boot.recorder.run.node_id, build.digest),
+        )
+    try:
+        boot.model = materialise(boot.cell.recipe, boot.cache_root, boot.progress)
+    except (InfrastructureError, InstallFailed) as error:
+        raise PhaseFailure(Outcome.INFRASTRUCTURE, f"the model could not be prepared: {error}") from error
+
+
+def launch_server(boot: Boot, serve: Callable[[ServeCommand, int], Serving]) -> None:
+    """Start our own server with the exact command recorded, or attach to the endpoint. `serve` starts a command on a port."""
+    spec, model = boot.cell.spec, boot.require_model()
+    if spec.distribution == "endpoint":
+        boot.serving = RemoteServer(spec.target)
+        return
+    assert boot.environment is not None
+    port = free_port()
+    command = boot.adapter.serve_command(boot.environment.python, boot.version, serve_request(boot, model, port))
+    boot.recorder.update(command=redact_argv(command.argv), environment=redact_environment(command.environment))
+    write_serve_script(command, boot.recorder.folder.serve_script)
+    try:
+        boot.serving = serve(command, port)
+    except LaunchError as error:
+        raise PhaseFailure(Outcome.INFRASTRUCTURE, str(error)) from error
+
+
+def serve_request(boot: Boot, model: LocalModel, port: int) -> ServeRequest:
+    """What shall be served, from recipe and backend."""
+    expressed = boot.cell.expressed
+    assert not isinstance(expressed, BackendUnsupported)
+    return ServeRequest(
+        model_path=str(model.path),
+        served_name=model.name,
+        host="127.0.0.1",
+        port=port,
+        has_cuda=boot.has_cuda,
+        max_model_len=boot.cell.recipe.max_model_len,
+        max_num_seqs=MAX_NUM_SEQS,
+        arguments=(*boot.cell.recipe.arguments.get(boot.cell.spec.name, ()), *expressed.arguments),
+        environment=expressed.environment,
+    )
+
+
+def ready(boot: Boot) -> None:
+    """Wait until our server answers with a token, or say why it never will."""
+    serving, model = boot.require_serving(), boot.require_model()
+    prompt = probe_prompt(model)
+    client = ServerClient(serving.base_url)
+    try:
+        probes = Probes(
+            health=client.health,
+            models=client.models,
+            one_token=lambda: client.one_token(boot.adapter.greedy_request(model.name, prompt, 1)),
+        )
+        result = serving.wait_ready(model.name, probes)
+    finally:
+        client.close()
+    if isinstance(result, NotReady):
+        diagnosis = diagnose(boot.cell.spec.name, boot.version, boot.recorder.folder.log, result.kind, result.reason)
+        raise PhaseFailure(diagnosis.outcome, diagnosis.reason, signature=diagnosis.signature, excerpt=diagnosis.excerpt)
+
+
+def identify(boot: Boot) -> None:
+    """Ask the server what it is; a version that is not the one asked for is a failure (M24)."""
+    serving = boot.require_serving()
+    client = ServerClient(serving.base_url)
+    try:
+        answers: dict[str, Any] = {}
+        for request in boot.adapter.info_requests(boot.version):
+            answer = client.ask(request)
+            if answer.ok:
+                answers[request.path] = answer.data
+        metrics = client.ask(HttpRequest("/metrics"))
+        if metrics.ok and isinstance(metrics.data, str):
+            answers["/metrics"] = metrics.data
+    finally:
+        client.close()
+    identity = boot.adapter.identify(boot.version, answers, serving.log_text())
+    boot.identity = identity
+    boot.recorder.update(
+        server_version=identity.version,
+        served_model=identity.model,
+        max_model_len=identity.max_model_len,
+        kv_cache_tokens=identity.kv_cache_tokens,
+        model_memory_bytes=identity.model_memory_bytes,
+        actual=dict(identity.kernels),
+    )
+    for line in identity.unparsed[:10]:
+        boot.recorder.warn(f"log line not understood, nothing concluded from it: {plain(line, 300)}")
+    asked = boot.cell.spec.version
+    if identity.version is None:
+        boot.recorder.warn("the server does not say which version it is")
+    elif asked is not None and not same_public_version(asked, identity.version):
+        said = plain(identity.version, 60)
+        raise PhaseFailure(Outcome.INFRASTRUCTURE, f"the server says it is {said}, but {asked} was asked for: this is another build")
+
+
+def coherence(boot: Boot) -> None:
+    """The gate. Its records are stored whatever it says; a failure ends the boot before anything is timed (M11)."""
+    result = run_gate(boot.gate_target(), boot.adapter, boot.progress)
+    _judge(boot, result)
+
+
+def check_again(boot: Boot) -> None:
+    """The first prompts of the gate once more, after load."""
+    _judge(boot, recheck(boot.gate_target(), boot.adapter, boot.progress))
+
+
+def _judge(boot: Boot, result: GateResult | GateFailure) -> None:
+    boot.recorder.append(result.records)
+    if isinstance(result, GateFailure):
+        raise server_failure(boot, result.reason, is_hang=result.is_hang)
+    boot.gate = result
+    if result.outcome is not None:
+        raise PhaseFailure(result.outcome, result.reason)
+
+
+def warm_up(boot: Boot) -> None:
+    """Find out which optional request fields this server takes (M8). The untimed warm-up batches belong to each workload (M10)."""
+    model = boot.require_model()
+    fields = probe_request_fields(boot.target, probe_prompt(model))
+    if fields.failure is not None:
+        raise server_failure(boot, f"the request probe failed: {fields.failure.detail}", is_hang=False)
+    boot.fields = fields
+    boot.recorder.update(dropped_request_fields=fields.dropped_names)
+    for warning in fields.warnings:
+        boot.recorder.warn(warning)
+
+
+def throughput(boot: Boot) -> None:
+    """Time every workload; samples are stored as they come, and a failure keeps those that were made."""
+    assert boot.fields is not None
+    model = boot.require_model()
+    plan = ThroughputPlan(
+        run_id=boot.recorder.run.run_id,
+        workloads=boot.cell.workloads,
+        vocabulary=vocabulary_of(model),
+        accepted=boot.fields.accepted,
+        launch_bound=boot.cell.recipe.launch_bound,
+        max_model_len=boot.recorder.run.max_model_len,
+    )
+
+    def on_event(event: BatchStarted | BatchDone) -> None:
+        if isinstance(event, BatchDone):
+            boot.recorder.append(event.samples)
+        else:
+            kind = "warm-up" if event.cold else "repeat"
+            boot.progress(f"{event.workload}: {kind} {event.repeat + 1}, {event.concurrency} streams")
+
+    try:
+        result = measure(boot.target, plan, boot.adapter.generated_tokens, on_event)
+    except ValueError as error:  # a workload that this server's context cannot hold
+        raise PhaseFailure(Outcome.INFRASTRUCTURE, str(error)) from error
+    boot.recorder.update(engine_token_count=result.engine_token_count, client_token_count=result.client_token_count)
+    for warning in result.warnings:
+        boot.recorder.warn(warning)
+    if result.failure is not None:
+        raise server_failure(boot, result.failure.reason, is_hang=result.failure.is_hang)
+
+
+def server_failure(boot: Boot, reason: str, *, is_hang: bool) -> PhaseFailure:
+    """What a failed request means: our own limit, a dead server (crash, out of memory), a silent one (hang), or a refusal."""
+    serving = boot.require_serving()
+    ours = serving.our_fault()
+    if ours is not None:
+        return PhaseFailure(Outcome.INFRASTRUCTURE, ours)
+    ended = serving.ended()
+    kind = Outcome.CRASH if ended is not None or not is_hang else Outcome.HANG
+    sentence = f"{reason}; {ended}" if ended else reason
+    diagnosis = diagnose(boot.cell.spec.name, boot.version, boot.recorder.folder.log, kind, sentence)
+    return PhaseFailure(diagnosis.outcome, diagnosis.reason, signature=diagnosis.signature, excerpt=diagnosis.excerpt)
+
+
+def vocabulary_of(model: LocalModel) -> Vocabulary:
+    """Ids that a timed prompt may use. A model that we only know by name gets a range every tokenizer of today has."""
+    return Vocabulary(model.vocab_size or _COMMON_IDS, model.bos_id, model.special_ids)
+
+
+def probe_prompt(model: LocalModel) -> tuple[int, ...]:
+    """A short prompt that every server of this model can answer: a canary's own, or ids as a timed prompt has them."""
+    if model.canary is not None:
+        return model.canary.prompts[0].prompt_ids
+    return timed_prompt(PromptKey("probe", "probe", 0, 0), _PROBE_TOKENS, vocabulary_of(model))

@@ -1,0 +1,185 @@
+"""One boot from beginning to end: every phase in order, one final row whatever happens, and the server gone.
+
+Trap: an exception between two phases leaves a server running, or a boot without a row. Rule: one function owns the order; a failure of any
+kind becomes the conclusion of the row, teardown always runs, and only then is the row final.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from results.boot_folder import BootSummary, new_run_id
+from results.errors import StoreError
+from results.records import PROTOCOL_VERSION, NodeRecord, ResourceRecord, RunRecord
+from results.store import Store
+from results.vocabulary import Outcome, Phase
+from runners import phases
+from runners.engines.base import ServeCommand
+from runners.engines.kernels import mismatches
+from runners.errors import SparkproofError
+from runners.failure import PhaseFailure
+from runners.phases import Boot
+from runners.plan import PlannedBoot
+from runners.process.interrupt import Interrupted, Interrupts
+from runners.process.log import shorten
+from runners.process.server import launch
+from runners.recorder import Recorder, utc_now
+from runners.serving import OwnServer, Serving
+from suites.errors import SuiteError
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What all boots of a session share. `progress` gets the boot's phase and a line of detail."""
+
+    store: Store
+    cache_root: Path
+    node: NodeRecord
+    has_cuda: bool
+    session_id: str
+    interrupts: Interrupts
+    progress: Callable[[Phase, str], None] = lambda phase, detail: None
+    keep_server: bool = False
+
+
+@dataclass
+class BootResult:
+    """How a boot ended. `kept` is the address of a server left running on request; `unsafe` why no further boot may follow on this node."""
+
+    run: RunRecord
+    kept: str | None = None
+    kept_pid: int | None = None
+    unsafe: str | None = None
+    unstored: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def run_boot(planned: PlannedBoot, shop: Workshop) -> BootResult:
+    """Make one boot. Raises nothing but a disk that cannot even take the boot's folder (StoreError); interruption is an outcome."""
+    recorder = _recorder(planned, shop)
+    boot = Boot(
+        cell=planned.cell,
+        recorder=recorder,
+        cache_root=shop.cache_root,
+        has_cuda=shop.has_cuda,
+        progress=lambda detail: shop.progress(recorder.run.phase, detail),
+    )
+    result = BootResult(recorder.run)
+    try:
+        recorder.begin()
+    except OSError as error:
+        raise StoreError(f"the boot's folder cannot be written: {error.strerror}", where=str(recorder.folder.path), todo=_DISK) from error
+    try:
+        _run_phases(boot, shop)
+        recorder.conclude(*_conclusion(boot))
+    except PhaseFailure as failure:
+        recorder.conclude(failure.outcome, failure.reason, signature=failure.signature, excerpt=failure.excerpt)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        recorder.conclude(Outcome.INTERRUPTED, f"stopped in phase {recorder.run.phase}: {stop}")
+    except (SparkproofError, SuiteError) as error:
+        recorder.conclude(Outcome.INFRASTRUCTURE, str(error))
+    except OSError as error:
+        recorder.conclude_despite(_os_error(error))
+    except Exception as error:  # noqa: BLE001 - a bug of ours must still leave a row and no server
+        recorder.conclude(Outcome.INFRASTRUCTURE, f"a fault of Sparkproof itself: {error!r}", excerpt=traceback.format_exc(limit=-12))
+    with shop.interrupts.held_back():
+        _tear_down(boot, shop, result)
+        recorder.finish()
+    result.run, result.unstored = recorder.run, recorder.unstored
+    return result
+
+
+_DISK = "Free space on that disk, or set SPARKPROOF_HOME to another one."
+
+
+def _recorder(planned: PlannedBoot, shop: Workshop) -> Recorder:
+    cell = planned.cell
+    run = RunRecord(
+        run_id=new_run_id(),
+        session_id=shop.session_id,
+        cell_id=cell.cell_id(shop.node.node_id, None),
+        series_id=cell.series_id(shop.node.node_id),
+        engine=cell.spec.name,
+        engine_version=cell.spec.version or "unknown",
+        distribution=cell.spec.distribution,
+        recipe_name=cell.recipe.name,
+        backend_name=cell.backend.name,
+        node_id=shop.node.node_id,
+        protocol_version=PROTOCOL_VERSION,
+        started_at=utc_now(),
+    )
+    return Recorder(shop.store, BootSummary(run, shop.node), on_phase=lambda phase: shop.progress(phase, ""))
+
+
+def _run_phases(boot: Boot, shop: Workshop) -> None:
+    recorder = boot.recorder
+
+    def emit(sample: ResourceRecord) -> None:
+        recorder.append([sample])
+
+    def serve(command: ServeCommand, port: int) -> Serving:
+        with shop.interrupts.held_back():
+            process = launch(command, recorder.folder.path, recorder.run.run_id, port)
+            boot.serving = OwnServer(process, emit, lambda: recorder.run.phase, shop.interrupts.hurry)
+        recorder.update(memory_baseline_bytes=process.record.memory_baseline_bytes)
+        return boot.serving
+
+    with recorder.phase(Phase.RESOLVE):
+        phases.resolve(boot)
+    with recorder.phase(Phase.INSTALL):
+        phases.install(boot)
+    with recorder.phase(Phase.LAUNCH):
+        phases.launch_server(boot, serve)
+    with recorder.phase(Phase.READY):
+        phases.ready(boot)
+    with recorder.phase(Phase.IDENTIFY):
+        phases.identify(boot)
+        recorder.note_memory_after_load()
+    with recorder.phase(Phase.COHERENCE):
+        phases.coherence(boot)
+    with recorder.phase(Phase.WARMUP):
+        phases.warm_up(boot)
+    with recorder.phase(Phase.THROUGHPUT):
+        phases.throughput(boot)
+    with recorder.phase(Phase.RECHECK):
+        phases.check_again(boot)
+
+
+def _conclusion(boot: Boot) -> tuple[Outcome, str | None]:
+    """Pass, unless a kernel that was asked for is not the one that ran (M23). A kernel nobody reports is unknown, which is no fallback."""
+    run = boot.recorder.run
+    differing = mismatches(run.engine, run.configured, run.actual)
+    if differing:
+        words = (f"{m.slot}: asked for {m.configured}, ran {m.actual}" for m in differing)
+        return Outcome.FALLBACK, "not the kernel asked for: " + "; ".join(words)
+    return Outcome.PASS, None
+
+
+def _tear_down(boot: Boot, shop: Workshop, result: BootResult) -> None:
+    recorder, serving = boot.recorder, boot.serving
+    if serving is None:
+        return
+    if shop.keep_server and recorder.run.outcome is Outcome.PASS and isinstance(serving, OwnServer):
+        result.kept, result.kept_pid = serving.base_url, serving.process.record.pid
+        result.notes.extend(serving.unwatch())
+        return
+    with recorder.phase(Phase.TEARDOWN):
+        proof = serving.stop()
+    if proof is None:
+        return
+    if recorder.folder.log.exists():
+        shorten(recorder.folder.log)
+    recorder.note_memory_after_teardown(proof.memory_after_bytes)
+    if not proof.clean:
+        recorder.warn(f"teardown could not prove that everything is gone: {proof.reason}")
+        result.unsafe = proof.reason
+
+
+def _os_error(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full: {error.filename or 'boot folder'}. {_DISK}"
+    return f"the operating system refused: {error}"

@@ -1,0 +1,138 @@
+"""Writes one boot's records as they happen, and the row that every boot leaves whatever happens.
+
+Trap: a runner that dies or meets a locked database loses what it measured. Rule: the folder is written first and always; the database is
+filled from it at the beginning and at the end, and if it cannot be, the boot says so and the next start catches up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from results.boot_folder import BootFolder, BootSummary
+from results.errors import StoreError
+from results.records import CoherenceRecord, PhaseRecord, ResourceRecord, RunRecord, SampleRecord
+from results.redact import redact
+from results.store import Store
+from results.vocabulary import Outcome, Phase
+from runners.node.memory import used_memory_bytes
+
+_REASON_LIMIT = 2_000
+_EXCERPT_LIMIT = 8_000
+
+
+def utc_now() -> str:
+    """The present moment as the records write it: UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Recorder:
+    """The one writer of a boot's folder. Thread-safe: telemetry appends while phases run."""
+
+    def __init__(self, store: Store, summary: BootSummary, *, on_phase: Callable[[Phase], None] = lambda _: None) -> None:
+        self._store = store
+        self._summary = summary
+        self._on_phase = on_phase
+        self._lock = threading.Lock()
+        self.folder = BootFolder(store.boots, summary.run.run_id)
+        self._memory_peak: int | None = None
+        self.unstored: str | None = None
+        """Why the database does not hold this boot yet; None when it does."""
+
+    @property
+    def run(self) -> RunRecord:
+        """The run row as it stands."""
+        return self._summary.run
+
+    def begin(self) -> None:
+        """Make the folder and the row of a running boot."""
+        self.folder.create()
+        self._write()
+        self._store_now()
+
+    def update(self, **fields: Any) -> None:
+        """Change fields of the run row (or `build`, `recipe`, `backend`, `node` of the summary) and write the folder."""
+        dimensions = {k: fields.pop(k) for k in ("node", "build", "recipe", "backend") if k in fields}
+        run = dataclasses.replace(self._summary.run, **fields)
+        self._summary = dataclasses.replace(self._summary, run=run, **dimensions)
+        self._write()
+
+    def append(self, rows: Iterable[CoherenceRecord | SampleRecord | ResourceRecord | PhaseRecord]) -> None:
+        """Append rows to the folder at once."""
+        rows = tuple(rows)
+        for row in rows:
+            if isinstance(row, ResourceRecord) and row.memory_used_bytes is not None:
+                self._memory_peak = max(self._memory_peak or 0, row.memory_used_bytes)
+        with self._lock:
+            self.folder.append(rows)
+
+    def warn(self, text: str) -> None:
+        """Add a warning that belongs to this boot's result."""
+        if text not in self.run.warnings:
+            self.update(warnings=(*self.run.warnings, redact(text)[:_REASON_LIMIT]))
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Time one phase; a phase that ends by an exception is recorded as not completed."""
+        self.update(phase=phase) if self.run.outcome is None else None
+        self._on_phase(phase)
+        started_at, started = utc_now(), time.monotonic()
+        completed = False
+        try:
+            yield
+            completed = True
+        finally:
+            duration = time.monotonic() - started
+            self.append([PhaseRecord(self.run.run_id, phase, started_at, duration, completed)])
+
+    def conclude(self, outcome: Outcome, reason: str | None, *, signature: str | None = None, excerpt: str | None = None) -> None:
+        """Set how the boot ended. The first conclusion stands: what happens while cleaning up is a warning."""
+        if self.run.outcome is not None:
+            self.warn(f"after the outcome {self.run.outcome} was known: {reason}")
+            return
+        self.update(
+            outcome=outcome,
+            reason=redact(reason)[:_REASON_LIMIT] if reason else None,
+            signature=signature,
+            log_excerpt=redact(excerpt)[:_EXCERPT_LIMIT] if excerpt else None,
+        )
+
+    def conclude_despite(self, reason: str) -> None:
+        """Conclude when the folder itself cannot be written to: the row keeps the reason in memory, and `finish` tries again."""
+        try:
+            self.conclude(Outcome.INFRASTRUCTURE, reason)
+        except OSError:
+            self.unstored = reason
+
+    def note_memory_after_load(self) -> None:
+        """Keep what the node's memory is once the model is loaded."""
+        self.update(memory_after_load_bytes=used_memory_bytes())
+
+    def note_memory_after_teardown(self, used_bytes: int | None) -> None:
+        """Keep what the node's memory is once the server is gone, and the highest value seen while it lived."""
+        self.update(memory_after_teardown_bytes=used_bytes, memory_peak_bytes=self._memory_peak)
+
+    def finish(self) -> None:
+        """Write the final row and store the folder. A disk that takes nothing more is said in `unstored`."""
+        try:
+            self.update(finished_at=utc_now())
+        except OSError as error:
+            self.unstored = f"the boot's folder could not be completed: {error}"
+            return
+        self._store_now()
+
+    def _write(self) -> None:
+        with self._lock:
+            self.folder.write_summary(self._summary)
+
+    def _store_now(self) -> None:
+        try:
+            self._store.ingest(self.folder)
+            self.unstored = None
+        except StoreError as error:
+            self.unstored = str(error)

@@ -1,0 +1,104 @@
+"""`vllm==0.32.0@docker:IMAGE`: which engine, which version, and where it comes from.
+
+Trap: a fork's build number (`0.1.dev21830+g...`) is sorted between releases and looks like a very old vLLM. Rule: one parser, versions are
+PEP 440 or refused, and only a plain release has a place in the order of releases.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from packaging.utils import InvalidName, canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from runners.errors import UsageError
+
+Distribution = Literal["venv", "docker", "endpoint"]
+
+_MOST_CHARACTERS = 1000
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}")
+_FORM = "Write NAME==VERSION, optionally followed by @venv, @docker:IMAGE or @endpoint:URL."
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """An engine as asked for. `version` None means the newest that this node can run (venv) or whatever the server reports (otherwise).
+
+    `target` is the image of a docker distribution or the URL of an endpoint; empty for a venv.
+    """
+
+    name: str
+    version: str | None = None
+    distribution: Distribution = "venv"
+    target: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> EngineSpec:
+        """Read `name[==version][@venv|@docker:IMAGE|@endpoint:URL]`; `str()` is the inverse. Raises UsageError."""
+        if len(text) > _MOST_CHARACTERS:
+            raise UsageError(f"an engine spec has at most {_MOST_CHARACTERS} characters, this one has {len(text):,}.", todo=_FORM)
+        wanted, at, origin = text.strip().partition("@")
+        distribution, target = _origin(origin, text) if at else ("venv", "")
+        name, equals, version = (part.strip() for part in wanted.partition("=="))
+        try:
+            name = canonicalize_name(name, validate=True)
+        except InvalidName:
+            raise UsageError(f"{name!r} in {text!r} is not the name of an engine.", todo=_FORM) from None
+        return cls(name, _version(version, text, distribution) if equals else None, distribution, target)
+
+    def __str__(self) -> str:
+        version = f"=={self.version}" if self.version is not None else ""
+        return self.name + version + ("" if self.distribution == "venv" else f"@{self.distribution}:{self.target}")
+
+    @property
+    def release(self) -> Version | None:
+        """The version as something that can be ordered among releases; None without a version and for fork or nightly builds."""
+        return None if self.version is None or is_fork_build(self.version) else Version(self.version)
+
+
+def is_fork_build(version: str) -> bool:
+    """Whether a version names a commit (`.dev`, `+g1a2b3c`) instead of a release; such a version is not comparable with any release."""
+    parsed = Version(version)
+    return parsed.is_devrelease or parsed.local is not None
+
+
+def _version(version: str, text: str, distribution: Distribution) -> str:
+    try:
+        normal = str(Version(version))
+    except InvalidVersion:
+        raise UsageError(f"{version!r} in {text!r} is not a version.", todo=_FORM) from None
+    if distribution == "venv" and is_fork_build(normal):
+        raise UsageError(
+            f"{normal} is a development or fork build, which cannot be installed from an index.",
+            todo=f"Say where it comes from: {text.strip().partition('@')[0]}@docker:IMAGE or @endpoint:URL.",
+        )
+    return normal
+
+
+def _origin(origin: str, text: str) -> tuple[Distribution, str]:
+    kind, _, target = origin.partition(":")
+    if origin == "venv":
+        return "venv", ""
+    if kind == "docker":
+        if not _IMAGE.fullmatch(target):
+            raise UsageError(f"{target!r} in {text!r} is not the name of an image.", todo=_FORM)
+        return "docker", target
+    if kind == "endpoint":
+        return "endpoint", _url(target, text)
+    raise UsageError(f"{origin!r} in {text!r} is not a distribution.", todo=_FORM)
+
+
+def _url(target: str, text: str) -> str:
+    try:
+        parts = urlsplit(target)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable or any(c.isspace() or not c.isprintable() for c in target):
+        raise UsageError(f"the endpoint in {text!r} is not an http:// or https:// URL.", todo=_FORM)
+    if parts.username is not None or parts.password is not None:
+        raise UsageError("an endpoint URL must not hold a user name or password: an engine spec is stored and shown.", todo=_FORM)
+    return target

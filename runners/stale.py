@@ -1,0 +1,52 @@
+"""What an earlier runner left behind: boots without an outcome, and servers without a runner.
+
+Trap: after `kill -9` or a power cut a server keeps the memory, and its boot looks as if it were still running. Rule: every start looks for
+boots without an outcome whose runner is gone, ends exactly their processes, and files them as `interrupted`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from results.boot_folder import BootFolder, all_folders
+from results.errors import FolderError
+from results.store import Store
+from results.vocabulary import Outcome
+from runners.process.teardown import TeardownProof, end_orphans
+from runners.recorder import utc_now
+
+
+@dataclass(frozen=True)
+class StaleBoot:
+    """One boot that was found unfinished, and what became of its processes."""
+
+    run_id: str
+    proof: TeardownProof
+
+
+def end_stale_boots(store: Store, end: Callable[[BootFolder], TeardownProof] | None = None) -> list[StaleBoot]:
+    """File every unfinished boot as interrupted and end its orphans. Call it under the node's lock: then no other runner lives.
+
+    A boot whose processes could not be proven gone stays as it is, so that the next start tries again.
+    """
+    found: list[StaleBoot] = []
+    for folder in all_folders(store.boots):
+        try:
+            summary = folder.summary()
+        except FolderError:
+            continue  # `rebuild` names damaged folders
+        if summary.run.outcome is not None:
+            continue
+        proof = end(folder) if end else end_orphans(folder.path)
+        found.append(StaleBoot(folder.run_id, proof))
+        if proof.clean:
+            run = dataclasses.replace(
+                summary.run,
+                outcome=Outcome.INTERRUPTED,
+                reason=f"the runner ended without finishing this boot (phase {summary.run.phase}); {proof.reason}",
+                finished_at=utc_now(),
+            )
+            folder.write_summary(dataclasses.replace(summary, run=run))
+    return found

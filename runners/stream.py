@@ -1,0 +1,204 @@
+"""Send one streaming request and record when its bytes arrive.
+
+Trap: a client that parses JSON while it receives stamps tokens late and becomes the bottleneck it measures (M21); one that waits without a
+limit turns a hung engine into a hung night. Rule: the receiving loop only stamps and keeps bytes; every wait has a limit; whatever the
+server or the network does becomes a `RawStream` with a named failure, never an exception (cancellation of our own task excepted).
+
+The transport is httpx without redirects, cookies or compression, and without proxies on loopback: a timed request goes where it was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from runners.rates import weighted_percentile
+from runners.server_client import is_loopback
+from runners.sse import Block, RawStream, excerpt
+from runners.stream_trace import FailureKind, StreamFailure
+
+COMPLETIONS = "/v1/completions"
+CHAT_COMPLETIONS = "/v1/chat/completions"
+
+Clock = Callable[[], float]
+
+TRANSPORT_ERRORS = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
+"""What httpx raises for what a server does; the last two for a Location header that is no address, which it reads even unfollowed."""
+
+_DONE_LINE = b"\ndata: [DONE]"
+_MAX_ERROR_BODY = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Target:
+    """A running OpenAI-compatible server: `base_url` without `/v1`, the served model name, and headers that every request carries.
+
+    `transport` replaces httpx's own network transport.
+    """
+
+    base_url: str
+    model: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    transport: httpx.AsyncBaseTransport | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class StreamPolicy:
+    """How long a stream may take, in seconds, and how much it may send.
+
+    `first_byte_s` covers queueing and prefill, `idle_s` any later pause, `total_s` everything; after `[DONE]` the connection has `drain_s`
+    to end its answer so that it can be used again.
+    """
+
+    connect_s: float = 10.0
+    first_byte_s: float = 300.0
+    idle_s: float = 60.0
+    total_s: float = 900.0
+    drain_s: float = 1.0
+    max_bytes: int = 64 * 1024 * 1024
+
+
+def open_client(target: Target) -> httpx.AsyncClient:
+    """A client for `target`; as many connections as streams, reused only while a server surely keeps them (uvicorn: 5 s)."""
+    return httpx.AsyncClient(
+        base_url=target.base_url,
+        transport=target.transport,
+        headers={**target.headers, "Accept-Encoding": "identity"},
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        trust_env=not is_loopback(target.base_url),
+        follow_redirects=False,
+        timeout=None,
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0),
+    )
+
+
+async def record_stream(
+    client: httpx.AsyncClient, path: str, body: Mapping[str, Any], policy: StreamPolicy, clock: Clock = time.perf_counter
+) -> RawStream:
+    """POST `body` to `path` and record the answer until `[DONE]`, its end, a limit of `policy`, or a failure.
+
+    `t_sent` is taken when the encoded request is handed to the transport; a block's time when the read that it was part of came back.
+    """
+    recording = _Recording(client.build_request("POST", path, content=json.dumps(body).encode(), headers=_JSON), policy, clock)
+    failure = await recording.run(client)
+    return RawStream(recording.t_sent, clock(), recording.status, tuple(recording.blocks), failure)
+
+
+_JSON = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+
+
+class _Recording:
+    def __init__(self, request: httpx.Request, policy: StreamPolicy, clock: Clock) -> None:
+        request.extensions = {**request.extensions, "timeout": {"connect": policy.connect_s}}
+        self.request, self.policy, self.clock = request, policy, clock
+        self.status: int | None = None
+        self.blocks: list[Block] = []
+        self.t_sent = 0.0
+        self._waited = True
+
+    async def run(self, client: httpx.AsyncClient) -> StreamFailure | None:
+        """Fill `blocks`; the failure that ended the recording early, if one did."""
+        self.t_sent = self.clock()
+        try:
+            async with asyncio.timeout(self.policy.total_s) as total, asyncio.timeout(self.policy.first_byte_s) as pause:
+                response = await client.send(self.request, stream=True)
+                try:
+                    self.status = response.status_code
+                    return await self._receive(response, pause)
+                finally:
+                    await response.aclose()
+        except TimeoutError:
+            return self._timed_out(total.expired())
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            return StreamFailure(FailureKind.CONNECT_FAILED, _describe(error))
+        except TRANSPORT_ERRORS as error:
+            return StreamFailure(FailureKind.DROPPED, f"after {len(self.blocks)} blocks: {_describe(error)}")
+
+    async def _receive(self, response: httpx.Response, pause: asyncio.Timeout) -> StreamFailure | None:
+        """The timed loop: stamp, keep, look for the end; nothing else belongs here.
+
+        One read of the socket can hold many blocks, and they come out of the HTTP parser microseconds apart without the task ever waiting.
+        They arrived together, so they get one time: a new one is taken only after the event loop had its turn.
+        """
+        loop, limit = asyncio.get_running_loop(), self.policy.max_bytes if self.status == 200 else _MAX_ERROR_BODY
+        t, wait, size, tail = 0.0, self.policy.idle_s, 0, b"\n"
+        async for data in response.aiter_raw():
+            if self._waited:
+                t, self._waited = self.clock(), False
+                loop.call_soon(self._mark_waited)
+            self.blocks.append(Block(t, data))
+            size += len(data)
+            if size > limit:
+                return self._too_large(limit)
+            recent = tail + data
+            if _DONE_LINE in recent:
+                wait = self.policy.drain_s
+            tail = recent[-len(_DONE_LINE) :]
+            pause.reschedule(loop.time() + wait)
+        return None
+
+    def _mark_waited(self) -> None:
+        self._waited = True
+
+    def _too_large(self, limit: int) -> StreamFailure | None:
+        """Enough of an error page is enough; a stream without end is a failure of its own."""
+        return StreamFailure(FailureKind.TOO_LARGE, f"more than {limit} bytes in one answer") if self.status == 200 else None
+
+    def _timed_out(self, total: bool) -> StreamFailure:
+        if total:
+            return StreamFailure(FailureKind.TOTAL_TIMEOUT, f"no end after {self.policy.total_s:g} s")
+        if not self.blocks:
+            return StreamFailure(FailureKind.FIRST_BYTE_TIMEOUT, f"nothing came for {self.policy.first_byte_s:g} s")
+        return StreamFailure(FailureKind.IDLE_TIMEOUT, f"nothing more came for {self.policy.idle_s:g} s after {len(self.blocks)} blocks")
+
+
+def _describe(error: Exception) -> str:
+    return excerpt(f"{type(error).__name__} {error}")
+
+
+class LoopLag:
+    """How late the event loop answers (M21): a thread posts a callback at short intervals, and each records its delay when it runs.
+
+    A thread, because epoll rounds a timer of the loop itself up to whole milliseconds, so an idle loop would look late. The delay takes the
+    same way as arriving bytes: wake the loop, wait for its turn. Use as a context manager inside the running loop.
+    """
+
+    def __init__(self, interval_s: float = 0.01, clock: Clock = time.perf_counter) -> None:
+        self._interval_s, self._clock = interval_s, clock
+        self._stop = threading.Event()
+        self._delays: list[tuple[float, float]] = []
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._keep_posting, args=(asyncio.get_running_loop(),), name="loop-lag", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def during(self, t_from: float, t_to: float) -> float | None:
+        """90th percentile (nearest rank) of the delays posted within the window, seconds; None if none was."""
+        return weighted_percentile([(delay, 1) for t, delay in self._delays if t_from <= t <= t_to], 90)
+
+    def post(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Post one callback now; the thread does this every `interval_s`."""
+        loop.call_soon_threadsafe(self._land, self._clock())
+
+    def _keep_posting(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._stop.wait(self._interval_s):
+            self.post(loop)
+
+    def _land(self, posted: float) -> None:
+        self._delays.append((posted, self._clock() - posted))

@@ -1,0 +1,90 @@
+"""What one streaming request did, as plain data: the only input of `runners.rates`.
+
+Trap: a client that mixes receiving, parsing and arithmetic cannot be checked against a recorded stream. Rule: the transport records bytes
+and times (`runners.stream`), the reader turns them into a `StreamTrace` (`runners.sse`), and every rate is computed from that trace alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+
+TEXT_FIELDS = ("content", "reasoning", "reasoning_content", "text")
+"""Where engines put generated text: chat deltas use the first three (vLLM renamed one, vllm-project/vllm#27755), completions `text`."""
+
+
+class FailureKind(StrEnum):
+    """Why a request did not end in a complete answer (the names that `StreamFailure.kind`, and so `invalid_reason`, starts with)."""
+
+    CONNECT_FAILED = "connect_failed"
+    HTTP_STATUS = "http_status"
+    NOT_A_STREAM = "not_a_stream"
+    ERROR_EVENT = "error_event"
+    MALFORMED_EVENT = "malformed_event"
+    TOO_LARGE = "too_large"
+    DROPPED = "dropped"
+    TRUNCATED = "truncated"
+    FIRST_BYTE_TIMEOUT = "first_byte_timeout"
+    IDLE_TIMEOUT = "idle_timeout"
+    TOTAL_TIMEOUT = "total_timeout"
+
+
+TIMEOUTS = frozenset({FailureKind.FIRST_BYTE_TIMEOUT, FailureKind.IDLE_TIMEOUT, FailureKind.TOTAL_TIMEOUT})
+"""The server is there but does not answer in time: a hang."""
+
+CONNECTION_LOST = frozenset({FailureKind.CONNECT_FAILED, FailureKind.DROPPED})
+"""The server is not there, or went away: a crash, or an address that is wrong."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One stream event that had a choice in it.
+
+    `t`: arrival, seconds, monotonic. `text_len`: characters of non-empty text per field of `TEXT_FIELDS`. `tokens`: the server's running
+    `usage.completion_tokens` in this event, None if it had none. `null_text`: text fields were there, all JSON null, and the
+    chunk was not the last one (whose text may be null).
+    """
+
+    t: float
+    text_len: Mapping[str, int] = field(default_factory=dict)
+    tokens: int | None = None
+    finish_reason: str | None = None
+    null_text: bool = False
+
+    @property
+    def has_text(self) -> bool:
+        return any(self.text_len.values())
+
+
+@dataclass(frozen=True)
+class StreamFailure:
+    """Why a stream is not a complete answer. `status` is the HTTP status or the code inside an error event, where there is one."""
+
+    kind: FailureKind
+    detail: str
+    status: int | None = None
+
+
+@dataclass(frozen=True)
+class StreamTrace:
+    """What one streaming request did. Token counts are the server's last word in `usage`; None means that it never said."""
+
+    t_sent: float
+    t_end: float
+    asked_tokens: int
+    chunks: tuple[Chunk, ...] = ()
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    failure: StreamFailure | None = None
+    done: bool = True
+    """The stream ended with `[DONE]`."""
+    asked_prompt_tokens: int | None = None
+    client_lag_s: float | None = None
+
+    def __post_init__(self) -> None:
+        times = [self.t_sent, *(c.t for c in self.chunks), self.t_end]
+        if any(later < earlier for earlier, later in pairwise(times)):
+            raise ValueError("stream trace: times run backwards; the clock must be monotonic")

@@ -1,0 +1,274 @@
+"""Load a canary's goldens and expand its packed weights into a checkpoint folder that an engine can serve.
+
+The trap: a golden answer proves nothing if the weights under it may have changed: a cache folder half written by a killed
+run, a file edited by hand, a copy from another release. The rule: every tracked file is checked against `manifest.json`,
+the manifest against the digest in this module, and every produced file against the sha256 that the manifest promises.
+Weights and goldens are final; a different model is a different canary with a different name.
+
+NumPy and safetensors only: the side that judges an engine needs no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from suites.canaries import ugrid
+from suites.canaries.tensorfile import RawTensor, read_tensors, write_tensors
+
+MANIFEST_SHA256: Mapping[str, str] = MappingProxyType({"dense": "0" * 64})
+"""Canary name to the sha256 of its manifest.json. A canary that is not listed here does not exist."""
+
+MANIFEST = "manifest.json"
+PACKED_WEIGHTS = "weights.bin"
+GOLDEN, REFERENCE = "golden.json", "reference.json"
+CHECKPOINT_SIDE_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
+"""Tracked files that go into a checkpoint folder unchanged."""
+MODEL_FILE = "model.safetensors"
+CODES_SUFFIX, EXPONENTS_SUFFIX = "#codes", "#exponents"
+
+_CANARIES_FOLDER = Path(__file__).parent
+
+
+class CanaryError(Exception):
+    """A canary cannot be used; the message says which file and what to do."""
+
+
+class UnknownCanaryError(CanaryError):
+    """No such canary, or no such weight format."""
+
+
+class CorruptCanaryError(CanaryError):
+    """A file of the canary is missing or not the recorded one."""
+
+
+@dataclass(frozen=True)
+class GoldenPrompt:
+    """One prompt and the only right answer to it.
+
+    ``answer_ids`` ends with the end-of-sequence id; ``answer_text`` is the text without it. ``messages`` are (role,
+    content) pairs that the chat template renders to ``prompt_ids``; empty for BOS prompts, which are wrong on purpose
+    and can only be sent as ids.
+    """
+
+    name: str
+    prompt_ids: tuple[int, ...]
+    answer_ids: tuple[int, ...]
+    answer_text: str
+    messages: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Canary:
+    """What a correct engine must answer, and by what distance.
+
+    ``bos_prompts`` begin without or with two BOS tokens and are answered by naming the fault. ``reference_margins`` maps
+    ``bfloat16`` and ``float32`` to prompt name to one margin per answer token: the golden logit minus the runner-up, in
+    nats (equal for logits and log-probabilities), measured with transformers on the CPU. ``max_context`` is the longest
+    context the model was built for, in tokens. ``sha256`` maps each tracked file to its digest.
+    """
+
+    name: str
+    prompts: tuple[GoldenPrompt, ...]
+    bos_prompts: tuple[GoldenPrompt, ...]
+    reference_margins: Mapping[str, Mapping[str, tuple[float, ...]]]
+    eos_token_id: int
+    max_context: int
+    sha256: Mapping[str, str]
+
+
+def verify(name: str) -> None:
+    """Check every tracked file of the canary; raises `CorruptCanaryError` or `UnknownCanaryError`."""
+    _read_verified(name)
+
+
+def load(name: str) -> Canary:
+    """The goldens and reference margins of a canary, from verified files."""
+    files = _read_verified(name)
+    golden = json.loads(files[GOLDEN])
+    margins = json.loads(files[REFERENCE])["margins"]
+    config = json.loads(files["config.json"])
+    return Canary(
+        name=name,
+        prompts=tuple(_golden_prompt(entry) for entry in golden["prompts"]),
+        bos_prompts=tuple(_golden_prompt(entry) for entry in golden["bos_prompts"]),
+        reference_margins=MappingProxyType(
+            {
+                dtype: MappingProxyType({prompt: tuple(values) for prompt, values in per_prompt.items()})
+                for dtype, per_prompt in margins.items()
+            }
+        ),
+        eos_token_id=config["eos_token_id"],
+        max_context=config["max_position_embeddings"],
+        sha256=MappingProxyType(_manifest(files)["tracked"]),
+    )
+
+
+def materialise(name: str, weight_format: str, destination_root: Path) -> Path:
+    """Write the checkpoint folder ``<destination_root>/<name>-<weight_format>`` and return its path.
+
+    A folder that already holds the right files is returned as it is; wrong or missing files in it are replaced one by
+    one. Two processes may do this at once: a new folder appears by one rename, and both would write the same bytes.
+    Raises `CorruptCanaryError` if the packed data is damaged and `CanaryError` if the folder holds foreign files.
+    """
+    files = _read_verified(name)
+    if weight_format not in WEIGHT_FORMATS:
+        raise UnknownCanaryError(f"no weight format {weight_format!r}; known: {', '.join(WEIGHT_FORMATS)}")
+    expected: dict[str, str] = _manifest(files)["checkpoints"][weight_format]
+    target = destination_root / f"{name}-{weight_format}"
+    if target.is_dir() and not _wrong_files(target, expected):
+        return target
+    produced = expand(files, weight_format)
+    if {file: _sha256(data) for file, data in produced.items()} != expected:
+        raise CanaryError(
+            f"expanding canary {name!r} to {weight_format} gave other bytes than recorded in {MANIFEST}: "
+            "this is a fault of the expansion code or of this machine's memory; run the test suite and report it"
+        )
+    destination_root.mkdir(parents=True, exist_ok=True)
+    _install(produced, target, expected)
+    return target
+
+
+def expand(files: Mapping[str, bytes], weight_format: str) -> dict[str, bytes]:
+    """The files of a checkpoint folder (name to bytes), from the tracked files of a canary."""
+    tensors = WEIGHT_FORMATS[weight_format](read_tensors(files[PACKED_WEIGHTS]))
+    return {MODEL_FILE: write_tensors(tensors), **{file: files[file] for file in CHECKPOINT_SIDE_FILES}}
+
+
+def unpacked_matrices(packed: Mapping[str, RawTensor]) -> dict[str, ugrid.Float32]:
+    """Every packed matrix as float32, by tensor name."""
+    matrices: dict[str, ugrid.Float32] = {}
+    for key, codes in packed.items():
+        if key.endswith(CODES_SUFFIX):
+            name = key.removesuffix(CODES_SUFFIX)
+            exponents = packed[name + EXPONENTS_SUFFIX]
+            matrices[name] = ugrid.unpack(ugrid.PackedMatrix(codes.array, exponents.array))
+    return matrices
+
+
+def bfloat16_tensors(packed: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
+    """All tensors as BF16: the grid matrices expanded, embedding, head and norms as stored."""
+    tensors = {name: RawTensor("BF16", ugrid.bfloat16_bits(w)) for name, w in unpacked_matrices(packed).items()}
+    tensors |= {name: t for name, t in packed.items() if not name.endswith((CODES_SUFFIX, EXPONENTS_SUFFIX))}
+    return tensors
+
+
+WEIGHT_FORMATS: Mapping[str, Callable[[Mapping[str, RawTensor]], dict[str, RawTensor]]] = MappingProxyType({"bf16": bfloat16_tensors})
+"""Weight format to the function from packed tensors to the tensors of that format's checkpoint."""
+
+
+def pack_tensors(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
+    """The inverse of `bfloat16_tensors`: layer matrices become codes and exponents, the rest stays BF16."""
+    packed: dict[str, RawTensor] = {}
+    for name, tensor in tensors.items():
+        if ".layers." in name and tensor.array.ndim == 2:
+            matrix = (tensor.array.astype(np.uint32) << 16).view(np.float32)
+            form = ugrid.pack(matrix)
+            packed[name + CODES_SUFFIX] = RawTensor("U8", form.codes)
+            packed[name + EXPONENTS_SUFFIX] = RawTensor("I8", form.exponents)
+        else:
+            packed[name] = tensor
+    return packed
+
+
+def _golden_prompt(entry: dict[str, Any]) -> GoldenPrompt:
+    return GoldenPrompt(
+        name=entry["name"],
+        prompt_ids=tuple(entry["prompt_ids"]),
+        answer_ids=tuple(entry["answer_ids"]),
+        answer_text=entry["answer_text"],
+        messages=tuple((message["role"], message["content"]) for message in entry["messages"]),
+    )
+
+
+def _manifest(files: Mapping[str, bytes]) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads(files[MANIFEST])
+    return manifest
+
+
+def _read_verified(name: str) -> dict[str, bytes]:
+    """All tracked files, each equal to its recorded digest."""
+    if name not in MANIFEST_SHA256:
+        raise UnknownCanaryError(f"no canary {name!r}; known: {', '.join(MANIFEST_SHA256)}")
+    folder = _CANARIES_FOLDER / name
+    files = {MANIFEST: _read_checked(folder / MANIFEST, MANIFEST_SHA256[name])}
+    for file, digest in _manifest(files)["tracked"].items():
+        files[file] = _read_checked(folder / file, digest)
+    return files
+
+
+def _read_checked(path: Path, digest: str) -> bytes:
+    remedy = "restore it from version control or reinstall sparkproof; canary files are never edited"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CorruptCanaryError(f"cannot read {path}: {error.strerror}; {remedy}") from error
+    if _sha256(data) != digest:
+        raise CorruptCanaryError(f"{path} is damaged: sha256 {_sha256(data)}, recorded {digest}; {remedy}")
+    return data
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _wrong_files(folder: Path, expected: Mapping[str, str]) -> list[str]:
+    """Names of missing or differing files; raises `CanaryError` if there is a file that no canary has."""
+    foreign = sorted(path.name for path in folder.iterdir() if path.name not in expected)
+    if foreign:
+        raise CanaryError(
+            f"{folder} holds files that are not the canary's ({', '.join(foreign[:5])}), which an engine might load: "
+            "remove the folder or choose another destination"
+        )
+    return [file for file, digest in expected.items() if not _has_digest(folder / file, digest)]
+
+
+def _has_digest(path: Path, digest: str) -> bool:
+    return path.is_file() and not path.is_symlink() and _sha256(path.read_bytes()) == digest
+
+
+def _install(produced: Mapping[str, bytes], target: Path, expected: Mapping[str, str]) -> None:
+    """Bring ``target`` to hold exactly ``produced``: by one rename if it is new, else file by file."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+        staged = Path(scratch) / "checkpoint"
+        staged.mkdir()
+        for file, data in produced.items():
+            (staged / file).write_bytes(data)
+        if not target.exists():
+            _rename_unless_taken(staged, target)
+        if staged.exists():
+            for file in _wrong_files(target, expected):
+                _replace(staged / file, target / file)
+    wrong = _wrong_files(target, expected)
+    if wrong:
+        raise CanaryError(f"{target} still has wrong files after writing ({', '.join(wrong)}): is the disk full?")
+
+
+def _rename_unless_taken(staged: Path, target: Path) -> None:
+    """Rename; if another process made the folder first, leave ``staged`` where it is for a check file by file."""
+    try:
+        staged.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+
+
+def _replace(source: Path, destination: Path) -> None:
+    if destination.is_dir() and not destination.is_symlink():
+        shutil.rmtree(destination)
+    source.replace(destination)

@@ -1,0 +1,168 @@
+"""What is known about a model before anybody measured it here: sizes, shapes, traps, known-bad combinations, other people's numbers.
+
+Trap: a published number slides into a chart as if it had been measured, and a guessed size refuses a model that fits. Rule: every value
+says where it comes from; a size without a source is None; a claim is never a sample.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, field_validator, model_validator
+
+from suites.toml_files import SuiteModel
+
+GB10_BANDWIDTH_BYTES_S = 273e9
+"""Nominal memory bandwidth of a GB10 (128 GB LPDDR5X): what decode at batch 1 is limited by."""
+
+SOURCE = r"^\S.{2,200}$"
+LINK = r"^[A-Za-z0-9_.-]{1,60}/[A-Za-z0-9_.-]{1,80}#[0-9]{1,7}$"
+
+
+def roofline_tok_s(active_bytes_per_token: float, bandwidth_bytes_s: float = GB10_BANDWIDTH_BYTES_S) -> float:
+    """Ceiling of decode at batch 1 in tokens/s: every token reads its active weights once, so bandwidth / active bytes.
+
+    KV-cache reads come on top, so a long context is slower still. A rate above it, without speculative decoding, means that fewer bytes
+    were read than assumed: find out why before believing it.
+    """
+    if not active_bytes_per_token > 0 or not bandwidth_bytes_s > 0:
+        raise ValueError(f"bytes per token and bandwidth must be positive, not {active_bytes_per_token!r} and {bandwidth_bytes_s!r}")
+    return bandwidth_bytes_s / active_bytes_per_token
+
+
+class Weights(SuiteModel):
+    """Bytes of the checkpoint's weights, and of those read for one token at batch 1. At least one of the two is given.
+
+    `bound`: `exact`, `at_least` (the true number is not smaller: safe to refuse with) or `about`. `derivation` is the arithmetic in words,
+    and `source` where its inputs come from. The embedding table counts in full in `total_bytes`, and not at all in `active_bytes` (one row
+    is read) unless it is also the output layer.
+    """
+
+    total_bytes: int | None = Field(default=None, gt=0)
+    active_bytes: int | None = Field(default=None, gt=0)
+    bound: Literal["exact", "at_least", "about"]
+    derivation: str = Field(min_length=10)
+    source: str = Field(pattern=SOURCE)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Weights:
+        if self.total_bytes is None and self.active_bytes is None:
+            raise ValueError("give total_bytes, active_bytes or both; leave the table out if neither has a source")
+        if self.total_bytes is not None and self.active_bytes is not None and self.active_bytes > self.total_bytes:
+            raise ValueError("active_bytes cannot be more than total_bytes")
+        return self
+
+    @property
+    def roofline_tok_s(self) -> float | None:
+        """Ceiling on a GB10 (see `roofline_tok_s`); with `at_least`, the true ceiling is not higher. None without active bytes."""
+        return None if self.active_bytes is None else roofline_tok_s(self.active_bytes)
+
+
+class KvShape(SuiteModel):
+    """What the KV cache of one sequence holds, per attention kind, as the model's config names it.
+
+    `full_layers` keep every token, `sliding_layers` at most `sliding_window` tokens; both keep K and V of `kv_heads` x `head_dim`.
+    `latent_layers` (MLA) keep one vector of `latent_dim` per token instead. `constant_layers` (linear attention) do not grow with context.
+    `uncounted` names what a cache also holds and this shape does not count (indexer keys, recurrent states).
+    """
+
+    full_layers: int = Field(default=0, ge=0)
+    sliding_layers: int = Field(default=0, ge=0)
+    sliding_window: int | None = Field(default=None, gt=0)
+    kv_heads: int | None = Field(default=None, gt=0)
+    head_dim: int | None = Field(default=None, gt=0)
+    latent_layers: int = Field(default=0, ge=0)
+    latent_dim: int | None = Field(default=None, gt=0)
+    constant_layers: int = Field(default=0, ge=0)
+    uncounted: str = ""
+    source: str = Field(pattern=SOURCE)
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> KvShape:
+        if (self.full_layers or self.sliding_layers) and (self.kv_heads is None or self.head_dim is None):
+            raise ValueError("full_layers and sliding_layers need kv_heads and head_dim")
+        if self.sliding_layers and self.sliding_window is None:
+            raise ValueError("sliding_layers need sliding_window")
+        if self.latent_layers and self.latent_dim is None:
+            raise ValueError("latent_layers need latent_dim")
+        return self
+
+
+class Tokenizer(SuiteModel):
+    """What goes wrong with this model's text before any kernel runs."""
+
+    offline_file: str | None = None
+    """Name of a file that the engine downloads at its first request unless it lies in the folder that `offline_variable` names."""
+    offline_variable: str | None = None
+    notes: tuple[str, ...] = ()
+    source: str = Field(pattern=SOURCE)
+
+
+class KnownBad(SuiteModel):
+    """A combination that was reported broken: what happens, on which versions, and the way round. `link` is repository#number.
+
+    `versions` is a PEP 440 specifier such as ">=0.20.0,<0.23.0" where the report allows one, else None: `seen_in` says what it was seen on.
+    """
+
+    engine: str
+    kernel: str
+    seen_in: str
+    versions: str | None = None
+    symptom: str
+    workaround: str = ""
+    link: str = Field(pattern=LINK)
+
+    @field_validator("versions")
+    @classmethod
+    def _is_specifier(cls, text: str | None) -> str | None:
+        if text is not None:
+            try:
+                SpecifierSet(text)
+            except InvalidSpecifier:
+                raise ValueError(f'{text!r} is no range of versions; expected something like ">=0.20.0,<0.23.0"') from None
+        return text
+
+    def covers(self, engine: str, version: str) -> bool | None:
+        """Whether the report is about this release; None if it names no range that can be compared."""
+        if engine != self.engine:
+            return False
+        if self.versions is None:
+            return None
+        try:
+            return SpecifierSet(self.versions).contains(Version(version), prereleases=True)
+        except InvalidVersion:
+            return None
+
+
+class Claim(SuiteModel):
+    """A decode rate that somebody published. Shown beside our measurements with its source, never stored or charted among them.
+
+    `tok_s_low` and `tok_s_high` are equal for a single number. `version`, `context` and `date` (YYYY-MM or YYYY-MM-DD) are None where the
+    source does not say; `note` holds what else it said (kernel, speculation, number of nodes).
+    """
+
+    engine: str
+    version: str | None = None
+    tok_s_low: float = Field(gt=0)
+    tok_s_high: float = Field(gt=0)
+    context: str | None = None
+    date: str | None = Field(default=None, pattern=r"^\d{4}-\d{2}(-\d{2})?$")
+    source: str = Field(pattern=SOURCE)
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Claim:
+        if self.tok_s_low > self.tok_s_high:
+            raise ValueError("tok_s_low is more than tok_s_high")
+        return self
+
+    def above(self, weights: Weights | None) -> bool | None:
+        """Whether even its low end lies above the roofline of these weights: then it read fewer bytes than the checkpoint says.
+
+        None without a roofline, and for an `about` bound, which cannot decide it.
+        """
+        if weights is None or weights.roofline_tok_s is None or weights.bound == "about":
+            return None
+        return self.tok_s_low > weights.roofline_tok_s

@@ -1,0 +1,67 @@
+"""The scripted server in the clothes of `python -m vllm.entrypoints.openai.api_server`, knowing the dense canary's golden answers.
+
+`SCRIPTED_AS` chooses a script of `tests/scripted_script.py`; `SCRIPTED_BOOT` a misbehaviour around serving (see `_before_serving`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from suites.canaries import zoo
+from tests.scripted_engine import Answer, Profile, counting_answer
+from tests.scripted_script import SCRIPTS
+from tests.scripted_server import ScriptedServer
+
+
+def _known() -> dict[tuple[int, ...], Answer]:
+    canary = zoo.load("dense")
+    known: dict[tuple[int, ...], Answer] = {}
+    for prompt in (*canary.prompts, *canary.bos_prompts):
+        answer = Answer(prompt.answer_ids, prompt.answer_text, (16.0,) * len(prompt.answer_ids))
+        known[prompt.prompt_ids] = answer
+        messages = [{"role": role, "content": content} for role, content in prompt.messages]
+        known[tuple(str(messages).encode())] = answer
+    return known
+
+
+def _before_serving(how: str) -> None:
+    if how == "never_ready":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+    if how == "crash":
+        print("(EngineCore pid=1) ERROR 11-30 13:00:00 [core.py:1] ValueError: the scripted engine does not like this model", flush=True)
+        raise SystemExit(1)
+    if how == "oom":
+        print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.", flush=True)
+        raise SystemExit(1)
+
+
+def main() -> None:
+    """Serve until ended."""
+    parser = argparse.ArgumentParser()
+    for option in ("--model", "--served-model-name", "--host"):
+        parser.add_argument(option)
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--max-model-len", type=int, default=2048)
+    options, _ = parser.parse_known_args()
+    print("INFO 11-30 13:00:00 [api_server.py:1] vLLM API server version 0.32.0", flush=True)
+    _before_serving(os.environ.get("SCRIPTED_BOOT", ""))
+    known = _known()
+    profile = Profile("vllm", os.environ.get("SCRIPTED_VERSION", "0.32.0"), options.served_model_name, options.max_model_len)
+    ScriptedServer(
+        SCRIPTS[os.environ.get("SCRIPTED_AS", "good")],
+        profile=profile,
+        answer=lambda prompt, max_tokens: known.get(prompt) or counting_answer(prompt, max_tokens),
+        port=options.port,
+    ).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""The gate against a server that is right, wrong, broken, dead, silent or odd."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+
+from results.vocabulary import Outcome
+from runners.coherence.gate import GateFailure, GateResult, GateTarget, gate, gate_again
+from runners.coherence.plan import canary_steps
+from runners.coherence.transport import NoAnswer, Refused, http_send
+from runners.engines.base import HttpRequest
+from runners.engines.registry import adapter_for
+from suites.canaries.zoo import Canary, GoldenPrompt
+from tests.runners.coherence.fake_server import EOS, FakeServer, make_canary
+
+
+@pytest.fixture
+def canary() -> Canary:
+    return make_canary()
+
+
+@pytest.fixture
+def server(canary: Canary) -> FakeServer:
+    return FakeServer(canary)
+
+
+def run(
+    server: FakeServer, canary: Canary, progress: Callable[[str], None] = lambda _line: None, **target: Any
+) -> GateResult | GateFailure:
+    seconds = count()
+    goal = GateTarget("run-1", "http://server", "model", canary, **target)
+    return asyncio.run(gate(server.send, goal, adapter_for("vllm"), progress, lambda: float(next(seconds))))
+
+
+def passed(result: GateResult | GateFailure) -> GateResult:
+    assert isinstance(result, GateResult), result
+    return result
+
+
+def test_right_server_passes_with_every_answer_recorded(server: FakeServer, canary: Canary) -> None:
+    result = passed(run(server, canary))
+    assert result.outcome is None
+    assert len(result.records) == sum(step.answers for step in result.steps) == len(server.asked)
+    assert {record.verdict for record in result.records} == {"match"}
+    assert {record.run_id for record in result.records} == {"run-1"}
+    assert result.min_margin == pytest.approx(16.0)
+
+
+def test_prompts_are_asked_again_after_other_prompts(server: FakeServer, canary: Canary) -> None:
+    run(server, canary)
+    first = canary.prompts[0].name
+    places = [i for i, name in enumerate(server.asked) if name == first]
+    others = [i for i, name in enumerate(server.asked) if name.startswith("nobos")]
+    assert places[0] < min(others) < max(others) < places[-1]
+
+
+def test_every_prompt_is_asked_cold_and_again(canary: Canary) -> None:
+    names = {step.name: [p.name for p in step.prompts] for step in canary_steps(canary)}
+    everything = [p.name for p in canary.prompts]
+    assert names["cold"] + names["cold_batch"] == everything
+    assert sorted(names["again"] + names["mixed"]) == everything
+    assert names["bos"] == [p.name for p in canary.bos_prompts]
+
+
+def test_mixed_step_keeps_eight_in_flight_and_cold_one(server: FakeServer, canary: Canary) -> None:
+    at_most: dict[str, int] = {}
+    step = ""
+
+    def progress(line: str) -> None:
+        nonlocal step
+        at_most[step] = server.most_in_flight
+        server.most_in_flight = 0
+        step = line.split()[1].rstrip(",")
+
+    run(server, canary, progress)
+    assert at_most["cold"] == 1
+    assert at_most["mixed"] == 8
+    assert at_most["bos"] == 4
+
+
+def test_flood_makes_the_boot_incoherent(server: FakeServer, canary: Canary) -> None:
+    server.break_answer = lambda _prompt, _n: [0] * 40
+    result = passed(run(server, canary))
+    assert result.outcome is Outcome.INCOHERENT
+    assert "structurally broken" in result.reason
+    assert result.records[0].judge == "structural"
+
+
+def test_one_wrong_token_makes_the_boot_wrong_and_names_step_prompt_and_token(server: FakeServer, canary: Canary) -> None:
+    def one_wrong(prompt: GoldenPrompt, asked: int) -> list[int] | None:
+        return [*prompt.answer_ids[:2], 77, *prompt.answer_ids[3:]] if prompt.name == "p03" and asked > 16 else None
+
+    server.break_answer = one_wrong
+    result = passed(run(server, canary))
+    assert result.outcome is Outcome.WRONG
+    assert result.reason.startswith("1 of ")
+    assert "'p03' at token 2" in result.reason
+    assert "step 'again'" in result.reason or "step 'mixed'" in result.reason
+
+
+def test_one_broken_answer_among_right_ones_is_incoherent(server: FakeServer, canary: Canary) -> None:
+    server.break_answer = lambda prompt, _n: [*prompt.answer_ids[:3], *[0] * 50] if prompt.name == "p07" else None
+    result = passed(run(server, canary))
+    assert result.outcome is Outcome.INCOHERENT
+
+
+def test_engine_that_never_stops_is_wrong(server: FakeServer, canary: Canary) -> None:
+    server.break_answer = lambda prompt, _n: [*prompt.answer_ids[:-1], *[60 + i for i in range(9)]]
+    result = passed(run(server, canary))
+    assert result.outcome is Outcome.WRONG
+    assert "8 tokens" not in result.reason
+
+
+def test_nan_logits_that_the_server_refuses_to_write_are_incoherent_and_no_crash(server: FakeServer, canary: Canary) -> None:
+    server.nan_logprobs = True
+    server.break_answer = lambda _prompt, _n: [0] * 30
+    result = passed(run(server, canary))
+    assert result.outcome is Outcome.INCOHERENT
+    assert result.records[0].verdict == "nonfinite"
+    assert "Out of range float" in result.records[0].reason
+
+
+def test_nan_is_incoherent_even_if_the_tokens_are_right(server: FakeServer, canary: Canary) -> None:
+    server.nan_logprobs = True
+    assert passed(run(server, canary)).outcome is Outcome.INCOHERENT
+
+
+def test_server_without_logprobs_is_judged_by_its_tokens(server: FakeServer, canary: Canary) -> None:
+    server.refuse = lambda request: Refused(400, "logprobs are not supported") if "logprobs" in (request.body or {}) else None
+    result = passed(run(server, canary))
+    assert result.outcome is None
+    assert result.min_margin is None
+
+
+@pytest.mark.parametrize(("is_hang", "text"), [(False, "connection"), (True, "within")])
+def test_dead_or_silent_server_is_a_failure_and_no_wrong_answer(server: FakeServer, canary: Canary, is_hang: bool, text: str) -> None:
+    failure = NoAnswer("the connection died" if not is_hang else "no answer within 300 s", is_hang=is_hang)
+    server.refuse = lambda _request: failure if len(server.asked) >= 9 else None
+    result = run(server, canary)
+    assert isinstance(result, GateFailure)
+    assert result.is_hang is is_hang
+    assert text in result.reason
+    assert 6 <= len(result.records) <= 9
+    assert {record.verdict for record in result.records} == {"match"}
+    assert result.step == "cold_batch"
+
+
+def test_internal_error_is_a_failure(server: FakeServer, canary: Canary) -> None:
+    server.refuse = lambda _request: Refused(500, "EngineDeadError")
+    result = run(server, canary)
+    assert isinstance(result, GateFailure)
+    assert "HTTP 500" in result.reason
+    assert not result.is_hang
+
+
+@pytest.mark.parametrize(
+    ("field", "outcome"), [("content", None), ("reasoning", None), ("reasoning_content", None), ("refusal", Outcome.INCOHERENT)]
+)
+def test_chat_text_is_found_in_whichever_field_carries_it(server: FakeServer, canary: Canary, field: str, outcome: Outcome | None) -> None:
+    server.chat_message = lambda prompt: {"role": "assistant", "content": None, field: prompt.answer_text}
+    result = passed(run(server, canary))
+    assert result.outcome is outcome
+    chat = next(record for record in result.records if record.step == "chat")
+    assert chat.carried_by == (field if outcome is None else None)
+    if outcome is not None:
+        assert "null" in chat.reason
+
+
+def test_chat_template_fault_is_wrong(server: FakeServer, canary: Canary) -> None:
+    server.chat_message = lambda _prompt: {"role": "assistant", "content": "BOS DOUBLED. This prompt begins with two copies."}
+    result = passed(run(server, canary))
+    assert result.outcome is Outcome.WRONG
+    assert "step 'chat'" in result.reason
+
+
+def test_margin_drift_is_measured_against_the_reference(server: FakeServer, canary: Canary) -> None:
+    server.margin = 15.0
+    reference = {p.name: (16.0,) * len(p.answer_ids) for p in canary.prompts}
+    result = passed(run(server, canary, reference_margins=reference))
+    assert result.outcome is None
+    assert result.drift_rms == pytest.approx(1.0)
+    assert result.drift_max == pytest.approx(1.0)
+
+
+def test_recheck_asks_the_first_eight_prompts(server: FakeServer, canary: Canary) -> None:
+    goal = GateTarget("run-1", "http://server", "model", canary)
+    result = asyncio.run(gate_again(server.send, goal, adapter_for("vllm"), lambda _line: None))
+    assert isinstance(result, GateResult)
+    assert [record.prompt_name for record in result.records] == [p.name for p in canary.prompts[:8]]
+    assert {record.step for record in result.records} == {"recheck"}
+
+
+def test_records_are_in_the_order_of_the_prompts(server: FakeServer, canary: Canary) -> None:
+    result = passed(run(server, canary))
+    cold_batch = [record.prompt_name for record in result.records if record.step == "cold_batch"]
+    assert cold_batch == [p.name for p in canary.prompts[6:]]
+
+
+def test_step_durations_come_from_the_injected_clock(server: FakeServer, canary: Canary) -> None:
+    assert {step.duration_s for step in passed(run(server, canary)).steps} == {1.0}
+
+
+def _over_http(handler: Callable[[httpx.Request], httpx.Response], request: HttpRequest) -> Any:
+    async def ask() -> Any:
+        async with httpx.AsyncClient(base_url="http://server", transport=httpx.MockTransport(handler)) as client:
+            return await http_send(client, 5.0)(request)
+
+    return asyncio.run(ask())
+
+
+def test_transport_reads_nan_as_a_number_that_is_none() -> None:
+    answer = _over_http(lambda _request: httpx.Response(200, text='{"x": NaN, "y": Infinity}'), HttpRequest("/generate", {}))
+    assert answer["x"] != answer["x"]
+    assert answer["y"] == float("inf")
+
+
+def test_transport_names_status_and_what_the_server_said() -> None:
+    with pytest.raises(Refused, match="HTTP 503: starting"):
+        _over_http(lambda _request: httpx.Response(503, text="starting"), HttpRequest("/health"))
+
+
+def test_transport_calls_html_no_json() -> None:
+    with pytest.raises(Refused, match="no JSON"):
+        _over_http(lambda _request: httpx.Response(200, text="<html>"), HttpRequest("/health"))
+
+
+@pytest.mark.parametrize(("error", "is_hang"), [(httpx.ReadTimeout("slow"), True), (httpx.ConnectError("refused"), False)])
+def test_transport_tells_a_dead_server_from_a_silent_one(error: httpx.HTTPError, is_hang: bool) -> None:
+    def fail(_request: httpx.Request) -> httpx.Response:
+        raise error
+
+    with pytest.raises(NoAnswer) as caught:
+        _over_http(fail, HttpRequest("/generate", {}))
+    assert caught.value.is_hang is is_hang
+
+
+def test_golden_answer_that_repeats_is_still_right(canary: Canary) -> None:
+    echo = GoldenPrompt("echo", (1, 2), (*[21] * 40, EOS), "", ())
+    repeating = Canary("test", (echo,), (), {}, EOS, 64, {})
+    server = FakeServer(canary)
+    server.by_ids[echo.prompt_ids] = echo
+    assert passed(run(server, repeating)).outcome is None

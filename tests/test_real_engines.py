@@ -1,0 +1,96 @@
+"""Real vLLM and SGLang servers on the CPU, from nothing to a recorded verdict, exactly as a user starts them.
+
+They share the user's cache of environments (made on the first run, minutes) and a store of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.store import Store
+from runners.envs.environment import cache_folder, ensure
+from runners.spec import EngineSpec
+from suites.canaries import corrupt, zoo
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+VLLM, SGLANG = "vllm==0.32.0", "sglang==0.5.14"
+LONGEST_S = 2400
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """The store that every run of this module writes to."""
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+def _run(store: Store, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """`python3 runners/run.py ARGUMENTS --json`: exit code and result."""
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / "runners" / "run.py"), *arguments, "--json"],
+        env={**os.environ, "SPARKPROOF_HOME": str(store.root)},
+        stdout=subprocess.PIPE,
+        stderr=None,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.stdout.strip(), f"exit code {done.returncode} and no result"
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("engine", [VLLM, SGLANG])
+def test_a_release_passes_the_gate_of_the_dense_canary_and_is_timed(store: Store, engine: str) -> None:
+    code, shown = _run(store, "--engine", engine, "--model", "canary-dense", "--repeats", "2")
+    (cell,) = shown["cells"]
+    assert (code, cell["outcome"]) == (0, "pass"), cell["reason"]
+    assert (cell["gate_matched"], cell["gate_prompts"]) == (89, 89)
+    assert cell["decode_tok_s"]["count"] == 2
+    assert cell["launch_bound"]
+    run = store.query("SELECT * FROM runs WHERE run_id = ?", [cell["run_ids"][0]])[0]
+    assert run["server_version"].startswith(engine.partition("==")[2])
+    assert run["max_model_len"] == 2048
+    assert run["kv_cache_tokens"] > 2048
+    assert abs(run["engine_token_count"] - run["client_token_count"]) <= 0.02 * run["client_token_count"]
+
+
+def test_one_nan_weight_is_incoherent_and_nothing_is_timed(store: Store, tmp_path: Path) -> None:
+    healthy = zoo.materialise("dense", "bf16", cache_folder() / "canaries")
+    broken = corrupt.write_corrupted(healthy, "nan_weight", tmp_path / "nan-canary")
+    code, shown = _run(store, "--engine", VLLM, "--model", str(broken))
+    (cell,) = shown["cells"]
+    assert (code, cell["outcome"]) == (1, "incoherent"), cell["reason"]
+    assert store.query("SELECT count(*) n FROM samples WHERE run_id = ?", [cell["run_ids"][0]]) == [{"n": 0}]
+
+
+def test_a_real_model_passes_with_its_bos_token_and_is_incoherent_without(store: Store) -> None:
+    code, shown = _run(store, "--engine", VLLM, "--model", "gemma3-270m", "--model", "gemma3-270m-no-bos", "--repeats", "1")
+    by_recipe = {cell["recipe_name"]: cell for cell in shown["cells"]}
+    assert code == 1
+    assert by_recipe["gemma3-270m"]["outcome"] == "pass", by_recipe["gemma3-270m"]["reason"]
+    assert not by_recipe["gemma3-270m"]["launch_bound"]
+    assert by_recipe["gemma3-270m-no-bos"]["outcome"] == "incoherent"
+
+
+def test_transformers_in_float32_reproduces_the_golden_ids() -> None:
+    environment = ensure(EngineSpec.parse(VLLM), has_cuda=False, progress=lambda line: None)
+    folder = zoo.materialise("dense", "bf16", cache_folder() / "canaries")
+    script = REPOSITORY / "suites" / "canaries" / "reproduce.py"
+    golden = script.parent / "dense" / "golden.json"
+    done = subprocess.run(
+        [str(environment.python), str(script), str(folder), str(golden), "--dtype", "float32"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

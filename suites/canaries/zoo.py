@@ -25,7 +25,7 @@ import numpy as np
 from suites.canaries import ugrid
 from suites.canaries.tensorfile import RawTensor, read_tensors, write_tensors
 
-MANIFEST_SHA256: Mapping[str, str] = MappingProxyType({"dense": "0" * 64})
+MANIFEST_SHA256: Mapping[str, str] = MappingProxyType({"dense": "eda0ea051a537d9f99151aa3abd476c897af31e1c620626f5c3d66615076cf9a"})
 """Canary name to the sha256 of its manifest.json. A canary that is not listed here does not exist."""
 
 MANIFEST = "manifest.json"

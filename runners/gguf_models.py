@@ -33,7 +33,7 @@ def dequantised(package: str, cache_root: Path, progress: Callable[[str], None])
         progress(f"dequantising the GGUF of {package} to bf16")
         done = run_command(
             [str(tool.python), str(_SCRIPT), package, str(target)],
-            environment={**os.environ, "HF_HUB_OFFLINE": "1"},
+            environment={**os.environ, "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"},
             folder=target.parent,
             timeout_s=_TIMEOUT_S,
             on_message=progress,

@@ -14,25 +14,25 @@ from typing import Any, Literal
 from suites.recipes import Recipe
 from suites.recipes.knowledge import KvShape
 
-GB10_TOTAL_BYTES = 130_664_000_000
-"""121.69 GiB: what the operating system of a GB10 sees of its 128 GB."""
+GB10_TOTAL_BYTES = int(121.69 * 2**30)
+"""What the operating system of a GB10 sees of its 128 GB."""
 USABLE_SHARE = 0.88
-"""Largest share of a GB10's memory that reports call workable for an engine (0.80-0.88; vllm-project/recipes#632 uses 0.85, vLLM's default of
-0.92 does not start with large models). Newer kernels cap near 102 of 121.69 GiB (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47)."""
+"""Largest share of a GB10's memory that reports call workable for an engine (0.80-0.88; vllm-project/recipes#632 uses 0.85, vLLM's default
+of 0.92 does not start with large models). Newer kernels cap near 102 of 121.69 GiB (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47)."""
 TIGHT_SHARE = 0.80
 """Share above which a boot is allowed with a warning."""
 _ESTIMATE_FACTOR = 2.0
 """An `about` size refuses only if even half of it does not fit."""
 
 KV_BITS = {"auto": 16.0, "bfloat16": 16.0, "bf16": 16.0, "float16": 16.0, "fp8": 8.0, "fp8_e4m3": 8.0, "fp8_e5m2": 8.0, "nvfp4": 4.5}
-"""Bits per stored value by the engines' names of KV-cache types. `auto` is the model's 16-bit type; nvfp4 shares one 8-bit scale among 16."""
+"""Bits per stored value by the engines' names of KV-cache types. `auto`: the model's 16-bit type; nvfp4: 16 values share an 8-bit scale."""
 
 Verdict = Literal["fits", "tight", "does_not_fit", "unknown"]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """`needed_bytes` is the sum of what is known (a lower bound), `usable_bytes` what the node can give. `sentence` shows the arithmetic."""
+    """`needed_bytes` sums what is known (a lower bound), `usable_bytes` is what the node can give; `sentence` shows the arithmetic."""
 
     verdict: Verdict
     needed_bytes: int

@@ -93,14 +93,14 @@ SCRIPTS: Mapping[str, Script] = {
 
 
 def refused_fields(script: Script, body: Mapping[str, Any]) -> list[str]:
-    """Names of fields in `body` that the script refuses; `a.b` means key b of object a."""
-    present = []
-    for name in sorted(script.refuses):
-        outer, _, inner = name.partition(".")
-        value = body.get(outer)
-        if outer in body and (not inner or (isinstance(value, Mapping) and inner in value)):
-            present.append(name)
-    return present
+    """Entries of `script.refuses` that `body` has; `a.b` means key b of object a, `a+b` both of them at once."""
+    return [entry for entry in sorted(script.refuses) if all(_has(body, name) for name in entry.split("+"))]
+
+
+def _has(body: Mapping[str, Any], name: str) -> bool:
+    outer, _, inner = name.partition(".")
+    value = body.get(outer)
+    return outer in body and (not inner or (isinstance(value, Mapping) and inner in value))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from runners.engines.registry import adapter_for
 from tests.scripted_engine import Answer, Profile
 from tests.scripted_script import SCRIPTS, Script
 from tests.scripted_server import ScriptedServer, answers_from
@@ -81,6 +82,17 @@ def test_prefix_cache_remembers_earlier_prompts_in_whole_pages() -> None:
             return int(usage["prompt_tokens_details"]["cached_tokens"])
 
         assert [cached(list(range(16))), cached(list(range(16))), cached([*range(6), 99, 98])] == [0, 12, 4]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_real_adapters_can_read_the_answers(engine: str) -> None:
+    adapter = adapter_for(engine)
+    request = adapter.greedy_request("canary", (1, 2, 3), 4)
+    with ScriptedServer(profile=Profile(engine)) as server, httpx.Client(base_url=server.base_url) as http:
+        answer = adapter.read_greedy(http.post(request.path, json=request.body).json())
+        counted = adapter.generated_tokens(http.get("/metrics").text)
+    assert (answer.token_ids, answer.finish_reason, counted) == ((10, 11, 12, 13), "length", 4)
+    assert answer.margins == pytest.approx((16.0,) * 4)
 
 
 def test_program_serves_until_it_is_told_to_stop() -> None:

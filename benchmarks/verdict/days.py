@@ -3,8 +3,8 @@
 Trap: methods compared on different draws are compared on luck. Rule: one seeded draw for each series, day and number of boots; every method
 and every planted shift gets that same draw.
 
-Protocol: each repeat of a night plays one boot. Release days are nights 6 to N of a series. On a day, 2R repeats of each night so far are drawn
-without replacement; the first R are the boots on record, and the other R of the newest and the previous night are the confirming
+Protocol: each repeat of a night plays one boot. Release days are nights 6 to N of a series. On a day, 2R repeats of each night so far are
+drawn without replacement; the first R are the boots on record, and the other R of the newest and the previous night are the confirming
 re-run. A shift is planted by multiplying all 2R draws of the newest night, so lower stays better and a planted shift is a slowdown.
 """
 

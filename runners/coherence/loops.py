@@ -18,7 +18,8 @@ Symbols = npt.NDArray[np.int64] | npt.NDArray[np.uint32]
 
 TAIL_SYMBOLS = 8192
 """How much of the end is searched for a period; a run found there is then followed to its true beginning."""
-_PROBES = 256
+_PROBES = 64
+_OCCURRENCES = 64
 _PROBE_KEY = 8
 _PROBE_REACH = 2048
 _CANDIDATES = 6
@@ -63,10 +64,23 @@ def tail_runs(symbols: Symbols, min_repeats: float = 3.0) -> list[Run]:
 
 
 def _may_repeat(tail: Symbols) -> bool:
-    """False only if the tail cannot hold a run of three repeats: its last symbols stand nowhere else in it. True for few texts."""
-    if len(tail) < 8 * _PROBE_KEY or tail[-1] == tail[-2]:
+    """Whether the tail can hold a run of three repeats. A fast way out for most texts, which never errs towards False.
+
+    A run of period p >= 2 and some length shows its last symbols again p before the end, and the p symbols before the last p are the same.
+    """
+    if len(tail) < 8 * _PROBE_KEY or tail[-1] == tail[-2] == tail[-3]:
         return True
-    return tail[:-1].tobytes().rfind(tail[-_PROBE_KEY:].tobytes()) >= 0
+    width = tail.itemsize
+    raw, key = tail.tobytes(), tail[-_PROBE_KEY:].tobytes()
+    at = len(raw) - len(key)
+    for _ in range(_OCCURRENCES):
+        at = raw.rfind(key, 0, at + len(key) - 1)
+        if at < 0:
+            return False
+        period, rest = divmod(len(raw) - len(key) - at, width)
+        if rest == 0 and np.array_equal(tail[-period:], tail[-2 * period : -period]):
+            return True
+    return True
 
 
 def _periods_of_prefixes(sequence: Sequence[int]) -> dict[int, int]:
@@ -92,7 +106,7 @@ def _followed_back(symbols: Symbols, period: int) -> int:
 
 
 def inner_runs(symbols: Symbols, min_repeats: float = 3.0) -> list[Run]:
-    """The longest run of each likely period anywhere, longest first. A run covering a tenth of the text is always met by a probe."""
+    """The longest run of each likely period anywhere, longest first. A run covering a tenth of the text is met by several probes."""
     runs = []
     for period in _likely_periods(symbols):
         run = _longest_run(symbols, period)

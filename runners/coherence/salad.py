@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
@@ -26,6 +25,8 @@ SAMPLE_CHARS = 4096
 """How much is inspected closely at the beginning, in the middle and at the end of a long text."""
 WINDOW_CHARS = 360
 _MIN_CHARS = 60
+_STUTTERS = 6
+_DOUBLES = 4
 
 _FLOW_WORDS = """
 the of and to in is a that it for on with as was are be this by at or an not but from have you which can we i he she they his her its
@@ -101,7 +102,8 @@ def find_salad(text: str, symbols: Symbols) -> StructuralVerdict | None:
         return verdict
     for offset in _sample_offsets(len(text)):
         sample = text[offset : offset + SAMPLE_CHARS]
-        verdict = _stuttered(sample, offset) or _salad_window(sample, symbols[offset : offset + SAMPLE_CHARS], offset)
+        sampled = symbols[offset : offset + SAMPLE_CHARS]
+        verdict = (_stuttered(sample, offset) if _stutters(sampled) else None) or _salad_window(sample, sampled, offset)
         if verdict is not None:
             return verdict
     return None
@@ -124,7 +126,7 @@ def _undecoded(text: str) -> StructuralVerdict | None:
     if bad >= 4 and bad >= 0.015 * len(text):
         reason = f"{bad} of {len(text)} characters are the replacement character: token bytes that are no text."
         return _salad(reason, text.index("\N{REPLACEMENT CHARACTER}"), replaced=bad, chars=len(text))
-    pieces = [m.start() for m in _PIECE_MARKS.finditer(text)]
+    pieces = [m.start() for m in _PIECE_MARKS.finditer(text)] if any(mark in text for mark in ("##", "@@ ", "</w>")) else []
     if len(pieces) >= 5 and len(pieces) >= 0.15 * text.count(" "):
         return _salad(f"{len(pieces)} word-piece marks are left in the text: it was not detokenised.", pieces[0], marks=len(pieces))
     marks = sum(text.count(m) for m in _BPE_MARKERS)
@@ -135,10 +137,19 @@ def _undecoded(text: str) -> StructuralVerdict | None:
     return None
 
 
+def _stutters(symbols: Symbols) -> bool:
+    """Whether several stretches of 3 to 24 symbols stand doubled: a cheap look before the exact one."""
+    hits = 0
+    for length in range(3, 25):
+        same = np.concatenate(([0], np.cumsum(symbols[length:] == symbols[:-length])))
+        hits += int(np.count_nonzero(same[length:] - same[:-length] == length)) if len(same) > length else 0
+    return hits >= _STUTTERS
+
+
 def _stuttered(sample: str, offset: int) -> StructuralVerdict | None:
     """A few fragments doubled over and over in no order: "multmult||multmult |multmultmult Example"."""
     doubled = [(m.start(), m.end() - m.start(), m.group(1)) for m in _DOUBLED.finditer(sample) if len(set(m.group(1))) > 1]
-    if len(doubled) < 6:
+    if len(doubled) < _STUTTERS:
         return None
     first, last = doubled[0][0], doubled[-1][0] + doubled[-1][1]
     letters = sum(map(str.isalpha, sample[first:last]))
@@ -151,28 +162,60 @@ def _stuttered(sample: str, offset: int) -> StructuralVerdict | None:
     return _salad(reason, offset + first, doubled=len(doubled), covered=covered, letters=letters)
 
 
-def _shuffled(sample: str, start: int, offset: int) -> StructuralVerdict | None:
+@dataclass(frozen=True)
+class _Fragments:
+    """Word-like fragments of a sample with their positions, and where one stands doubled."""
+
+    texts: list[str]
+    starts: npt.NDArray[np.int64]
+    doubled: npt.NDArray[np.int64]
+
+
+def _fragments(sample: str) -> _Fragments:
+    texts = _FRAGMENT.findall(sample)
+    starts = np.concatenate(([0], np.cumsum([len(t) for t in texts])[:-1])).astype(np.int64)
+    doubled = [i for i, (a, b) in enumerate(itertools.pairwise(texts)) if a == b and sum(map(str.isalpha, a)) >= 2]
+    return _Fragments(texts, starts, starts[doubled])
+
+
+def _shuffled(found: _Fragments, start: int, offset: int) -> StructuralVerdict | None:
     """Few fragments in random order: data and code repeat in order, so what follows a fragment is nearly fixed there."""
-    window = sample[start : start + WINDOW_CHARS]
-    fragments = _FRAGMENT.findall(window)
+    low, high = np.searchsorted(found.starts, (start, start + WINDOW_CHARS))
+    fragments = found.texts[low:high]
     distinct = len(set(fragments))
-    if len(fragments) < 30 or distinct < 3 or distinct > len(fragments) / 2.5 or window.count("\n") > 0.05 * len(fragments):
+    lines = sum(f.count("\n") for f in fragments)
+    if len(fragments) < 30 or distinct < 3 or distinct > len(fragments) / 2.5 or lines > 0.05 * len(fragments):
         return None
-    pairs = Counter(itertools.pairwise(fragments))
-    doubled = sum(n for (a, b), n in pairs.items() if a == b and sum(map(str.isalpha, a)) >= 2)
-    if doubled < max(4, 0.06 * len(fragments)) or len(pairs) < 1.8 * distinct:
+    doubled = int(np.searchsorted(found.doubled, start + WINDOW_CHARS) - np.searchsorted(found.doubled, start))
+    orders = len(set(itertools.pairwise(fragments)))
+    if doubled < max(_DOUBLES, 0.06 * len(fragments)) or orders < 1.8 * distinct:
         return None
-    reason = f"{len(fragments)} fragments are only {distinct} different ones in {len(pairs)} different orders, {doubled} of them doubled."
-    return _salad(reason, offset + start, fragments=len(fragments), distinct=distinct, orders=len(pairs), doubled=doubled)
+    reason = f"{len(fragments)} fragments are only {distinct} different ones in {orders} different orders, {doubled} of them doubled."
+    return _salad(reason, offset + start, fragments=len(fragments), distinct=distinct, orders=orders, doubled=doubled)
 
 
 def _salad_window(sample: str, symbols: Symbols, offset: int) -> StructuralVerdict | None:
-    signs = _signs_of(sample, symbols)
-    for window in _windows(signs, len(sample)):
-        verdict = _mixed_scripts(window, offset) or _strewn_fragments(window, offset) or _shuffled(sample, window.start, offset)
+    found = _fragments(sample)
+    if len(found.doubled) >= _DOUBLES:
+        for start in range(0, max(len(sample) - WINDOW_CHARS // 2, 1), WINDOW_CHARS // 4):
+            verdict = _shuffled(found, start, offset)
+            if verdict is not None:
+                return verdict
+    if not _has_signs(sample, symbols):
+        return None
+    for window in _windows(_signs_of(sample, symbols), len(sample)):
+        verdict = _mixed_scripts(window, offset) or _strewn_fragments(window, offset)
         if verdict is not None:
             return verdict
     return None
+
+
+def _has_signs(sample: str, symbols: Symbols) -> bool:
+    """Whether the sample can hold a salad window at all: most prose and data cannot, and the close look is slow."""
+    if len(_CASE_GLUE.findall(sample)) >= 2:
+        return True
+    brackets = len(_BRACKETS.findall(sample))
+    return brackets + len(_UNDECODED.findall(sample)) + len(_script_switches(symbols)[2]) >= 3
 
 
 def _mixed_scripts(w: _Window, offset: int) -> StructuralVerdict | None:

@@ -1,8 +1,9 @@
 """What somebody with nothing but a log can be told: engine, version, kernels, what failed first, and what to do.
 
-Trap: a log of a gigabyte, a log that ends in the middle, a log of something else altogether. Rule: it is streamed once with bounded memory;
-what it does not say is unknown; "healthy" is only said of a server that announced itself ready, "failed" only with the line that shows it, and
-everything between (a compilation that never ended, a cut file, another program's output) is unknown, with what was seen last.
+Trap: a log of a gigabyte, a log that ends in the middle, a log of something else altogether. Rule: it is streamed once with bounded
+memory; what it does not say is unknown; "healthy" is only said of a server that announced itself ready, "failed" only with the line that
+shows it, and everything between (a compilation that never ended, a cut file, another program's output) is unknown, with what was seen
+last.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ PEEK_LINES = 5_000
 
 MAX_ISSUES = 8
 _ARGS = re.compile(
-    r"'(?P<key>moe_backend|linear_backend|attention_backend|kv_cache_dtype)': (?:'(?P<text>[^']{1,60})'|<AttentionBackendEnum\.(?P<enum>[A-Z0-9_]{1,60}))"
+    r"'(?P<key>moe_backend|linear_backend|attention_backend|kv_cache_dtype)': "
+    r"(?:'(?P<text>[^']{1,60})'|<AttentionBackendEnum\.(?P<enum>[A-Z0-9_]{1,60}))"
 )
 _SGLANG_MOE = re.compile(r"moe_runner_backend(?:=|': )'(?P<text>[a-z0-9_]{2,60})'")
 _FIELD = re.compile(r"(?:(?<=[(, ])(?P<plain>[a-z][a-z0-9_]{2,60})=|'(?P<quoted>[a-z][a-z0-9_]{2,60})': )")

@@ -1,8 +1,8 @@
 """A stable name for a failure that no catalogue row knows.
 
-Trap: the same crash never has the same text twice: addresses, process ids, paths, shapes, ports and times differ in every log, so a hash of the
-text tells nothing. Rule: only what decides is hashed (the exception's type and words, and the innermost frames as file name and function) after
-everything that varies from run to run has been replaced.
+Trap: the same crash never has the same text twice: addresses, process ids, paths, shapes, ports and times differ in every log, so a hash
+of the text tells nothing. Rule: only what decides is hashed (the exception's type and words, and the innermost frames as file name and
+function) after everything that varies from run to run has been replaced.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ MAX_BLOCK_LINES = 2_000
 TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(r' {0,40}File "(?P<path>[^"\n]{1,600})", line \d{1,9}(?:, in (?P<function>.{1,160}))?$')
 _EXCEPTION = re.compile(
-    r"(?P<type>[A-Za-z_][A-Za-z0-9_.]{0,160}?(?:Error|Exception|Interrupt|Exit|Warning|Failure|Failed|Timeout|NotFound|Unavailable))(?::(?: |$)(?P<text>.{0,4000})|$)"
+    r"(?P<type>[A-Za-z_][A-Za-z0-9_.]{0,160}?"
+    r"(?:Error|Exception|Interrupt|Exit|Warning|Failure|Failed|Timeout|NotFound|Unavailable))(?::(?: |$)(?P<text>.{0,4000})|$)"
 )
-_CHAIN = (
-    "The above exception was the direct cause of the following exception:",
-    "During handling of the above exception, another exception occurred:",
-)
+_CAUSED = "The above exception was the direct cause of the following exception:"
+_HANDLED = "During handling of the above exception, another exception occurred:"
 _ERROR_WORDS = re.compile(r"(?i)\b(?:error|fatal|exception|abort(?:ed)?|assert(?:ion)?|segfault|fault|failed|killed)\b")
 
 _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -49,7 +48,11 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 @dataclass
 class TracebackBlock:
-    """One traceback with everything chained to it, without log prefixes. `line_no` is the first exception line's number in the log."""
+    """One traceback with everything chained to it, without log prefixes. `line_no` is the decisive exception line's number in the log.
+
+    Of exceptions that caused each other the first decides. One that was being handled when the next was raised was an attempt that may fail
+    (an optional import): there the one that got out decides.
+    """
 
     line_no: int = 0
     exception: str = ""
@@ -70,7 +73,9 @@ class TracebackBlock:
             if not self.exception:
                 self.frames.append(f"{frame['path'].replace(chr(92), '/').rsplit('/', 1)[-1]}:{frame['function'] or ''}")
             self._in_frames = True
-        elif message.startswith((TRACEBACK, *_CHAIN)):
+        elif message.startswith(_HANDLED):
+            self.exception, self.frames, self._in_frames = "", [], True
+        elif message.startswith((TRACEBACK, _CAUSED)):
             self._in_frames = True
         elif self._in_frames:
             self._maybe_exception(line_no, message)
@@ -106,8 +111,8 @@ def normalise(text: str) -> str:
 def fingerprint(lines: Iterable[str]) -> str:
     """Stable name of the failure that `lines` of a log show: its first complete traceback, else its first line that names an error.
 
-    The result is the exception's type (or "failure") and 12 hexadecimal digits; it does not change with addresses, process ids, paths, shapes,
-    times and line numbers. Lines that say nothing of an error give "unknown".
+    The result is the exception's type (or "failure") and 12 hexadecimal digits; it does not change with addresses, process ids, paths,
+    shapes, times and line numbers. Lines that say nothing of an error give "unknown".
     """
     block: TracebackBlock | None = None
     first_error: str | None = None

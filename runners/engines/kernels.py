@@ -1,8 +1,8 @@
 """Which kernels actually ran, read from the engine's own log and info answer.
 
-Trap: a flag says what was asked for; the engine picks something else and says so in one line whose wording changes every few releases. Rule: a
-kernel is only ever named by a line that says it. The wordings are data (`facts/<engine>/kernels.toml`): a line that carries an anchor but no
-known pattern is reported as unparsed, and what no line says stays "unknown", never "as configured".
+Trap: a flag says what was asked for; the engine picks something else and says so in one line whose wording changes every few releases.
+Rule: a kernel is only ever named by a line that says it. The wordings are data (`facts/<engine>/kernels.toml`): a line that carries an
+anchor but no known pattern is reported as unparsed, and what no line says stays "unknown", never "as configured".
 """
 
 from __future__ import annotations

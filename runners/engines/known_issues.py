@@ -1,8 +1,8 @@
 """Public issues that concern a version, a kernel and a failure, from `facts/history.csv`.
 
 Trap: "there is an issue about Marlin" is no help when it was fixed three releases ago. Rule: an issue is shown for a log only if the
-catalogue row that the log ended on cites it, or if it names a kernel that ran and its span of versions holds this one; an issue whose span is
-not known is shown only when it is cited.
+catalogue row that the log ended on cites it, or if it names a kernel that ran and its span of versions holds this one; an issue whose
+span is not known is shown only when it is cited.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def cited(sources: Iterable[str]) -> list[KnownIssue]:
 
 
 def touching(engine: str, versions: Sequence[str], kernels: Mapping[str, str], limit: int = 6) -> list[KnownIssue]:
-    """Issues about kernels that ran, in a span that holds all of `versions` (those the log may be of); at most `limit`, faults of the output first."""
+    """Issues about kernels that ran whose span holds all of `versions` (those the log may be of); at most `limit`, wrong output first."""
     ran = {family(engine, slot, name) for slot, value in kernels.items() for name in value.split("+")}
     if "fp8" in kernels.get("kv_cache_dtype", ""):
         ran.add("kv_fp8")

@@ -1,15 +1,15 @@
 """What is wrong with a serve command and its environment for one version, before anything is started.
 
-Trap: an environment variable that a release no longer reads is ignored, and the wrong kernel runs for a night; a debug flag from an old forum
-post halves the speed. Rule: every flag, value and variable is looked up in the tables of that very version; a name that is not there is
-reported with the versions that had it, what replaced it, or the nearest names. Versions nobody read are said to be so.
+Trap: an environment variable that a release no longer reads is ignored, and the wrong kernel runs for a night; a debug flag from an old
+forum post halves the speed. Rule: every flag, value and variable is looked up in the tables of that very version; a name that is not
+there is reported with the versions that had it, what replaced it, or the nearest names. Versions nobody read are said to be so.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from runners.engines.flag_registry import FlagRegistry, nearest, registry
@@ -18,7 +18,7 @@ from suites.backends import contradiction
 
 
 class Severity(StrEnum):
-    """`error`: has no effect, will not start, or contradicts itself. `warning`: works, and is probably not what is wanted. `info`: to know."""
+    """`error`: no effect, no start, or a contradiction. `warning`: works, and is probably not what is wanted. `info`: good to know."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -64,15 +64,13 @@ _PREFIXES = {"vllm": ("VLLM_",), "sglang": ("SGLANG_", "SGL_")}
 _ALSO_OPTIMIZATION = "-O"
 
 
-def lint(
-    engine: str, version: str, argv: Sequence[str], env: Mapping[str, str] | None = None, *, fork_is_error: bool = False
-) -> list[LintFinding]:
+def lint(engine: str, version: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> list[LintFinding]:
     """Findings on serve arguments `argv` (without the serve command itself) and environment `env` for `engine` in `version`, errors first.
 
-    `fork_is_error` makes an error of a version that is no release. Raises UnknownEngineError and VersionTextError.
+    Values are not printed unless they are no choice of a known list. Raises UnknownEngineError and VersionTextError.
     """
     facts = registry(engine)
-    findings = list(_standing(facts, version, fork_is_error))
+    findings = list(_standing(facts, version))
     given = list(_parse(facts, version, argv, findings))
     for item in given:
         findings += _flag(facts, version, item)
@@ -84,14 +82,11 @@ def lint(
     return sorted(dict.fromkeys(findings), key=lambda finding: (order[finding.severity], finding.name))
 
 
-def _standing(facts: FlagRegistry, version: str, fork_is_error: bool) -> Iterator[LintFinding]:
-    place = facts.position(version)
-    sentence = place.sentence(facts.engine)
+def _standing(facts: FlagRegistry, version: str) -> Iterator[LintFinding]:
+    sentence = facts.position(version).sentence(facts.engine)
     if sentence is not None:
-        severity = Severity.ERROR if fork_is_error and place.before is None and place.after is None else Severity.INFO
-        yield LintFinding(
-            severity, f"{facts.engine}=={version}", sentence, None, f"versions read: {facts.versions_read[0]} to {facts.versions_read[-1]}"
-        )
+        source = f"versions read: {facts.versions_read[0]} to {facts.versions_read[-1]}"
+        yield LintFinding(Severity.INFO, f"{facts.engine}=={version}", sentence, None, source)
 
 
 def _parse(facts: FlagRegistry, version: str, argv: Sequence[str], findings: list[LintFinding]) -> Iterator[_Given]:
@@ -301,8 +296,3 @@ def _flags_source(facts: FlagRegistry) -> str:
 
 def _is_number(text: str) -> bool:
     return text.lstrip("-").replace(".", "", 1).isdigit()
-
-
-def with_place(findings: Iterable[LintFinding], places: Mapping[str, str]) -> list[LintFinding]:
-    """The findings with `file:line` put before the source where `places` knows the name."""
-    return [replace(item, source=f"{places[item.name]}; {item.source}") if item.name in places else item for item in findings]

@@ -1,8 +1,8 @@
 """One log line of an engine without its prefix, and lines of any log within bounds.
 
-Trap: the same sentence comes with a process tag, a date, a file and line number, colours, a container's name, or none of them, and all of that
-changes between releases. Rule: everything reads the bare message, never the prefix (file:line least of all); a line is cut at `MAX_LINE`
-characters and a log is never read as a whole.
+Trap: the same sentence comes with a process tag, a date, a file and line number, colours, a container's name, or none of them, and all of
+that changes between releases. Rule: everything reads the bare message, never the prefix (file:line least of all); a line is cut at
+`MAX_LINE` characters and a log is never read as a whole.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import IO
 
 MAX_LINE = 16_384
@@ -25,7 +26,9 @@ _CONTAINER = re.compile(
     r"(?:[A-Za-z0-9_.-]{1,80} {1,20}\| |\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d) |"
     r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [A-Za-z0-9_.-]{1,80} [A-Za-z0-9_./-]{1,80}\[\d{1,10}\]: )"
 )
-_TAG = re.compile(r"\((?P<process>[A-Za-z][A-Za-z0-9_.-]{0,60})(?: pid=\d{1,10}|, pid \d{1,10})?(?:, ip=[0-9a-fA-F.:]{1,45})?\) ?")
+_TAG = re.compile(
+    r"\((?P<process>[A-Za-z][A-Za-z0-9_.-]{0,60}(?: [A-Za-z][A-Za-z0-9_=-]{0,20})?) pid=\d{1,10}(?:, ip=[0-9a-fA-F.:]{1,45})?\) ?"
+)
 _VLLM = re.compile(
     r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL) {1,4}(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,6})? "
     r"\[[A-Za-z0-9_./<>-]{1,160}:\d{1,6}\] ?"
@@ -56,7 +59,7 @@ def read_line(line: str) -> LogLine:
     start = 0
     if (found := _CONTAINER.match(text)) is not None:
         start = found.end()
-    while (found := _TAG.match(text, start)) is not None and " pid" in found.group(0):
+    while (found := _TAG.match(text, start)) is not None:
         process, start = found.group("process"), found.end()
     for pattern in (_VLLM, _SGLANG, _LOGGING):
         if (found := pattern.match(text, start)) is not None:
@@ -66,7 +69,8 @@ def read_line(line: str) -> LogLine:
 
 
 def bounded_lines(stream: IO[bytes], chunk_bytes: int = 1 << 20) -> Iterator[str]:
-    """Lines of a binary stream with bounded memory: bytes that are no UTF-8 are replaced, a line's characters beyond `MAX_LINE` are dropped.
+    """Lines of a binary stream with bounded memory: bytes that are no UTF-8 are replaced, a line's characters beyond `MAX_LINE` are
+    dropped.
 
     Only line feeds end a line, so that line numbers are those of an editor.
     """
@@ -98,8 +102,9 @@ def scan(
 ) -> Iterator[tuple[int, str]]:
     """(line number from 1, line) of every line that holds an anchor, and of every line while `all_wanted()` is true.
 
-    A running server repeats a few lines for days with other numbers in them: a line that is equal to an uneventful one but for its digits is
-    skipped at once (anchors are compared with digits folded too, so none is missed). The rest is looked at in batches. `anchors` may shrink.
+    A running server repeats a few lines for days with other numbers in them: a line that is equal to an uneventful one but for its digits
+    is skipped at once (anchors are compared with digits folded too, so none is missed). The rest is looked at in batches. `anchors` may
+    shrink.
     """
     uneventful: set[bytes] = set()
     batch: list[tuple[int, str, bytes]] = []
@@ -122,7 +127,8 @@ def _scan_batch(
     batch: Sequence[tuple[int, str, bytes]], anchors: Collection[str], all_wanted: Callable[[], bool], uneventful: set[bytes]
 ) -> Iterator[tuple[int, str]]:
     text = b"\n".join(dict.fromkeys(shape for _, _, shape in batch))
-    found = [folded for anchor in anchors if (folded := _fold(anchor)) in text]
+    words = set(text.split())
+    found = [folded for folded, word in map(_folded_anchor, anchors) if (not word or word in words) and folded in text]
     if not found and not all_wanted():
         _remember(uneventful, (shape for _, _, shape in batch))
         return
@@ -136,6 +142,13 @@ def _scan_batch(
 def _remember(uneventful: set[bytes], shapes: Iterable[bytes]) -> None:
     if len(uneventful) < MAX_SHAPES:
         uneventful.update(shape for shape in shapes if len(shape) <= MAX_SHAPE)
+
+
+@lru_cache(maxsize=4096)
+def _folded_anchor(anchor: str) -> tuple[bytes, bytes]:
+    """The anchor with digits folded, and its longest word that stands between blanks: a batch without that word need not be searched."""
+    folded = _fold(anchor)
+    return folded, max(folded.split(b" ")[1:-1], key=len, default=b"")
 
 
 def _fold(text: str) -> bytes:

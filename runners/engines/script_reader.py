@@ -1,7 +1,8 @@
 """The serve command and its environment in a shell script or an env file, read as text and never run.
 
-Trap: the script a user pastes holds line continuations, quoted JSON, arrays and `docker run` wrappers, and running it to find out what it does
-would start a server. Rule: it is split with `shlex` only; variables are filled in from the script's own assignments and from nowhere else.
+Trap: the script a user pastes holds line continuations, quoted JSON, arrays and `docker run` wrappers, and running it to find out what it
+does would start a server. Rule: it is split with `shlex` only; variables are filled in from the script's own assignments and from nowhere
+else.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ _OPERATORS = {"&", "&&", "|", "||", ";", ";;", ">", ">>", "<", "2>", "2>&1", ">&
 _WRAPPERS = {"exec", "nohup", "sudo", "time", "setsid", "stdbuf", "command", "uv", "run", "conda", "-E", "-oL"}
 _IMAGE = re.compile(r"(?:[\w.-]+(?::\d+)?/)*(?:vllm-openai|vllm|sglang)[\w.-]*:(?P<tag>[\w.+-]{1,128})$")
 _DOCKER_VALUES = {
-    "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--ipc", "--network", "--net", "--shm-size", "--ulimit", "--mount", "-w", "--workdir",
-    "--runtime", "--device", "--memory", "-u", "--user", "--restart", "--entrypoint", "--cpus", "--platform", "--add-host", "-h", "--hostname",
-    "--cap-add", "--security-opt", "--label", "-l", "--pull", "--log-driver", "--log-opt", "--group-add", "--pid",
+    "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--ipc", "--network", "--net", "--shm-size", "--ulimit", "--mount", "-w",
+    "--workdir", "--runtime", "--device", "--memory", "-u", "--user", "--restart", "--entrypoint", "--cpus", "--platform",
+    "--add-host", "-h", "--hostname", "--cap-add", "--security-opt", "--label", "-l", "--pull", "--log-driver", "--log-opt",
+    "--group-add", "--pid",
 }  # fmt: skip
+"""Options of `docker run` that take the next word as their value."""
+
 _VERSION_PIN = re.compile(r"\b(?P<engine>vllm|sglang)(?:\[[\w,-]{1,80}\])?==(?P<version>\d[\w.+-]{0,60})")
 _TAG_VERSION = re.compile(r"v?(?P<version>\d+\.\d+(?:\.\d+)?(?:\.?post\d+|rc\d+)?)(?=$|[-_+])")
 

@@ -1,9 +1,9 @@
 """What ended a server, in one line: the first cause, not the cascade that follows it.
 
-Trap: vLLM's last line is always "Engine core initialization failed. See root cause above", an ordinary SIGTERM prints EngineDeadError, and a
-log holds tracebacks of single requests and sentences that users sent. Rule: the catalogue (`facts/signatures.toml`) is read against messages
-only, never against text that quotes a request; reading ends where the server was told to stop; a cause beats the symptom just before it, and
-both beat a line that merely says something failed above. What no row knows gets a fingerprint, never a guess.
+Trap: vLLM's last line is always "Engine core initialization failed. See root cause above", an ordinary SIGTERM prints EngineDeadError,
+and a log holds tracebacks of single requests and sentences that users sent. Rule: the catalogue (`facts/signatures.toml`) is read against
+messages only, never against text that quotes a request; reading ends where the server was told to stop; a cause beats the symptom just
+before it, and both beat a line that merely says something failed above. What no row knows gets a fingerprint, never a guess.
 """
 
 from __future__ import annotations

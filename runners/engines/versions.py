@@ -1,8 +1,8 @@
 """Ranges of engine versions, and where a version stands among the ones that were read.
 
-Trap: "0.9 is older than 0.10" is false for strings, a fork's `0.1.dev21830+g1a2b` is no release at all, and a fact read in 0.24.0 and 0.25.1
-says nothing for certain about 0.25.0. Rule: versions are compared by `packaging` only, ranges are inclusive and written `0.17.0..0.23.0` or
-`0.17.0..` (still so in the newest version read), and every answer about a version nobody read says so.
+Trap: "0.9 is older than 0.10" is false for strings, a fork's `0.1.dev21830+g1a2b` is no release at all, and a fact read in 0.24.0 and
+0.25.1 says nothing for certain about 0.25.0. Rule: versions are compared by `packaging` only, ranges are inclusive and written
+`0.17.0..0.23.0` or `0.17.0..` (still so in the newest version read), and every answer about a version nobody read says so.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def parse_version(text: str) -> Version:
 
 @lru_cache(maxsize=4096)
 def release_of(version: Version) -> Version:
-    """The release a version leads to or comes from: `0.19.2rc1.dev3+g12` -> `0.19.2`, `0.5.12.post1` stays (a post release is a release)."""
+    """The release a version leads to or comes from: `0.19.2rc1.dev3+g12` gives `0.19.2`; `0.5.12.post1` is a release itself."""
     base = Version(version.base_version)
     return Version(f"{version.base_version}.post{version.post}") if version.post is not None else base
 

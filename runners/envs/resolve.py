@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from runners.envs.index import list_versions, nearest_versions
 from runners.envs.recipes import InstallPlan, InstallRecipe, Node, covering, plan_install, read_recipes
-from runners.errors import Unsupported, UsageError
+from runners.errors import InfrastructureError, Unsupported, UsageError
 from runners.spec import EngineSpec
 
 ENGINES = ("sglang", "vllm")
@@ -43,13 +43,13 @@ def resolve_version(
     known, node, here = _recipes_of(spec, recipes), node_of(has_cuda), machine or platform.machine()
     if spec.version is None:
         return replace(spec, version=str(_newest(spec.name, known, node, here, lister)))
-    published = lister(spec.name)
+    published = _published(spec.name, lister)
     if Version(spec.version) not in published:
         near = ", ".join(map(str, nearest_versions(spec.version, published)))
         raise UsageError(f"{spec.name} {spec.version} does not exist on the configured index.", todo=f"Nearest: {near}." if near else "")
     plan = plan_install(spec.name, spec.version, known, node, here)
     package = Requirement(plan.distribution).name
-    if package != spec.name and Version(spec.version) not in (repacked := lister(package)):
+    if package != spec.name and Version(spec.version) not in (repacked := _published(package, lister)):
         near = ", ".join(map(str, nearest_versions(spec.version, repacked)))
         raise Unsupported(
             f"{plan.distribution}, which this node needs, is not on the configured index.", todo=f"Nearest: {near}." if near else ""
@@ -86,16 +86,26 @@ def _recipes_of(spec: EngineSpec, recipes: Mapping[str, Sequence[InstallRecipe]]
 
 
 def _newest(engine: str, recipes: Sequence[InstallRecipe], node: Node, machine: str, lister: Lister) -> Version:
-    lister = cache(lister)
-    published = [v for v in lister(engine) if not v.is_prerelease]
-    for version in sorted(published, reverse=True):
+    published = cache(lambda package: _published(package, lister))
+    for version in sorted((v for v in published(engine) if not v.is_prerelease), reverse=True):
         recipe = covering(recipes, version, node, machine)
         if recipe is None:
             continue
         package = Requirement(recipe.requires[0].replace("{version}", str(version))).name
-        if package == engine or version in lister(package):
+        if package == engine or version in published(package):
             return version
     raise Unsupported(
-        f"no published version of {engine} can be installed on this node.",
-        todo="Give the engine as @docker:IMAGE or @endpoint:URL." if published else "Check `python -m pip config list`.",
+        f"no published version of {engine} can be installed on this node.", todo="Give the engine as @docker:IMAGE or @endpoint:URL."
     )
+
+
+def _published(package: str, lister: Lister) -> Sequence[Version]:
+    """Existing versions. These packages do exist, and pip 23.2.1 keeps quiet about an index that answers 503: none at all is our fault."""
+    versions = lister(package)
+    if not versions:
+        raise InfrastructureError(
+            f"the configured index has no version of {package}.",
+            where="pip index versions",
+            todo="Check index-url and extra-index-url in `python -m pip config list`.",
+        )
+    return versions

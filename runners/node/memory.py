@@ -7,9 +7,11 @@ launch. MemAvailable can still promise too much (vllm-project/vllm#56824), so th
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+_RSS_ANON = re.compile(r"^RssAnon:\s{0,20}([0-9]{1,15}) kB$", re.MULTILINE)
 _FIELDS = {
     "MemTotal": "total_bytes",
     "MemFree": "free_bytes",
@@ -63,3 +65,21 @@ def read_memory(path: Path = Path("/proc/meminfo")) -> MemInfo:
 def used_memory_bytes() -> int | None:
     """MemTotal - MemAvailable now, None if unknown."""
     return read_memory().used_bytes
+
+
+def private_memory_bytes(proc: Path = Path("/proc")) -> int | None:
+    """Anonymous memory of all living processes together (RssAnon of `/proc/PID/status`); None if no process can be read.
+
+    What a process allocates shows here and in the used memory alike, so that memory which nobody owns (a driver's leak, a file in
+    /dev/shm) is what grew in the one and not in the other. Anonymous pages shared by a fork count once per process.
+    """
+    total: int | None = None
+    for status in proc.glob("[0-9]*/status"):
+        try:
+            text = status.read_text()
+        except OSError:
+            continue  # it ended while we looked, or belongs to another user namespace
+        found = _RSS_ANON.search(text)
+        if found:
+            total = (total or 0) + int(found.group(1)) * 1024
+    return total

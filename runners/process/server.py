@@ -19,7 +19,7 @@ from pathlib import Path
 
 from runners.engines.base import ServeCommand
 from runners.errors import InfrastructureError
-from runners.node.memory import used_memory_bytes
+from runners.node.memory import private_memory_bytes, used_memory_bytes
 from runners.process.log import LOG_LIMITS, LogLimits, log_trouble
 from runners.process.members import MARK, Members, Target, members
 from runners.process.oom import KernelWitness
@@ -44,7 +44,8 @@ class LaunchRecord:
     """What `process.json` holds. `pid` is the server, leader of its own group and session; None until it exists.
 
     `start_ticks` are clock ticks since the machine booted, and `machine_boot_id` says which boot. The runner is recorded too: while it
-    lives, the server is not an orphan. `memory_baseline_bytes` is the node's used memory just before the start (M20).
+    lives, the server is not an orphan. `memory_baseline_bytes` is the node's used memory just before the start (M20),
+    `private_baseline_bytes` the part of it that processes owned then.
     """
 
     run_id: str
@@ -55,6 +56,7 @@ class LaunchRecord:
     memory_baseline_bytes: int | None
     pid: int | None = None
     start_ticks: int | None = None
+    private_baseline_bytes: int | None = None
 
     @property
     def target(self) -> Target:
@@ -133,6 +135,7 @@ def launch(
     inherited: Mapping[str, str] = os.environ,
     log_limits: LogLimits = LOG_LIMITS,
     used_memory: Callable[[], int | None] = used_memory_bytes,
+    private_memory: Callable[[], int | None] = private_memory_bytes,
 ) -> ServerProcess:
     """Start the server in a session of its own, its output in `server.log`, its working directory the boot folder.
 
@@ -148,7 +151,7 @@ def launch(
     trouble = log_trouble(boot_folder / LOG_NAME, log_limits)
     if trouble:
         raise LaunchError(f"the server was not started: {trouble}", where=str(boot_folder))
-    record = _record_before(run_id, port, used_memory())
+    record = replace(_record_before(run_id, port, used_memory()), private_baseline_bytes=private_memory())
     witness = KernelWitness.now()
     log = _open_log(boot_folder / LOG_NAME)
     try:
@@ -220,7 +223,7 @@ def read_record(boot_folder: Path) -> LaunchRecord | None:
     except TypeError as error:
         raise ValueError(f"{path}: not a record of a launched server: {error}") from error
     numbers = (record.port, record.runner_pid, record.runner_start_ticks)
-    maybe = (record.pid, record.start_ticks, record.memory_baseline_bytes)
+    maybe = (record.pid, record.start_ticks, record.memory_baseline_bytes, record.private_baseline_bytes)
     if not all(type(n) is int for n in numbers) or not all(n is None or type(n) is int for n in maybe):
         raise ValueError(f"{path}: a number is not a number")
     if not isinstance(record.run_id, str) or not _RUN_ID.fullmatch(record.run_id) or not isinstance(record.machine_boot_id, str):

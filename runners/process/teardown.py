@@ -2,7 +2,8 @@
 
 Trap: orphaned `EngineCore` and scheduler processes keep 60 GB, and the next boot is measured beside them, or fails with a memory error
 that is nobody's. Rule: ask the server, then its group, then kill every proven member; afterwards prove that none lives, the port is
-closed, and the node's memory is back within 1 GiB of the baseline taken before the launch. Unknown is not clean.
+closed, and the node's memory is back within 1 GiB of the baseline taken before the launch, what other processes took meanwhile left
+out: a neighbour that grew is no leak of ours. Unknown is not clean.
 
 The server alone gets the first SIGTERM: engines end their children in order, and signalling everybody at once makes them log a crash
 that never was. Processes that are not proven to be ours are named, never touched.
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from runners.node.memory import used_memory_bytes
+from runners.node.memory import private_memory_bytes, used_memory_bytes
 from runners.process.members import Members, Target, describe, members, send
 from runners.process.ports import Listeners, port_owner
 from runners.process.server import LaunchRecord, ServerProcess, read_record
@@ -57,6 +58,7 @@ class Machine:
     send: Callable[[ProcessStat, int], bool] = send
     listeners: Callable[[int], Listeners] = port_owner
     used_memory: Callable[[], int | None] = used_memory_bytes
+    private_memory: Callable[[], int | None] = private_memory_bytes
     gpu_pids: Callable[[], frozenset[int] | None] = _no_gpu
     boot_id: Callable[[], str] = machine_boot_id
     read_stat: Callable[[int], ProcessStat | None] = read_stat
@@ -158,7 +160,7 @@ def stop(
     """
     ending = _Ending(server.record.target, machine, limits, hurry, machine.clock())
     ending.end_processes()
-    proof = _prove(ending, server.record.port, server.record.memory_baseline_bytes)
+    proof = _prove(ending, server.record)
     if not proof.survivors:
         server.reap()
     return proof
@@ -183,7 +185,7 @@ def end_orphans(boot_folder: Path, *, limits: TeardownLimits = LIMITS, machine: 
         return _untouched(machine, started, False, f"its runner (pid {record.runner_pid}) is still alive: it must end its own server")
     ending = _Ending(record.target, machine, limits, lambda: False, started)
     ending.end_processes()
-    return _prove(ending, record.port, None, judge_memory=False)
+    return _prove(ending, record, judge_memory=False)
 
 
 def _untouched(machine: Machine, started: float, clean: bool, reason: str) -> TeardownProof:
@@ -197,8 +199,8 @@ def _runner_lives(record: LaunchRecord, machine: Machine) -> bool:
     return runner is not None and runner.alive and runner.start_ticks == record.runner_start_ticks
 
 
-def _prove(ending: _Ending, port: int, baseline: int | None, *, judge_memory: bool = True) -> TeardownProof:
-    left = ending.look()
+def _prove(ending: _Ending, record: LaunchRecord, *, judge_memory: bool = True) -> TeardownProof:
+    left, port = ending.look(), record.port
     faults: list[str] = []
     if left.alive:
         denied = " (we may not signal it)" if ending.denied & left.pids else ""
@@ -209,7 +211,7 @@ def _prove(ending: _Ending, port: int, baseline: int | None, *, judge_memory: bo
     faults += _wait_for_none(ending, patience_s, lambda: _port_faults(ending, port))
     faults += _wait_for_none(ending, patience_s, lambda: _gpu_faults(ending))
     if judge_memory:
-        faults += _wait_for_none(ending, ending.limits.memory_s if patience_s else 0.0, lambda: _memory_faults(ending, baseline))
+        faults += _wait_for_none(ending, ending.limits.memory_s if patience_s else 0.0, lambda: _memory_faults(ending, record))
     seconds = ending.machine.clock() - ending.started
     memory = "memory is back" if judge_memory else "memory is not judged"
     reason = "; ".join(faults) or f"no process of ours lives, port {port} is closed, {memory}"
@@ -240,11 +242,13 @@ def _gpu_faults(ending: _Ending) -> list[str]:
     return [f"the driver still lists pid {pid} with GPU memory" for pid in sorted(holding & ending.seen)]
 
 
-def _memory_faults(ending: _Ending, baseline: int | None) -> list[str]:
-    used = ending.machine.used_memory()
-    if used is None or baseline is None:
+def _memory_faults(ending: _Ending, record: LaunchRecord) -> list[str]:
+    used, before = ending.machine.used_memory(), record.memory_baseline_bytes
+    if used is None or before is None:
         return ["used memory is not known, before or after: cannot prove that it is back"]
-    over = used - baseline
+    private, private_before = ending.machine.private_memory(), record.private_baseline_bytes
+    neighbours = private - private_before if private is not None and private_before is not None else 0
+    over = used - before - max(0, neighbours)
     if over <= ending.limits.memory_slack_bytes:
         return []
     return [f"{over / 2**30:.1f} GiB more memory in use than before the launch: something still holds it (see also /dev/shm)"]

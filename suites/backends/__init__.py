@@ -1,8 +1,8 @@
 """Backends: named sets of serve arguments and environment variables that choose kernels, in every version's own spelling.
 
-Trap: `--moe-backend marlin` on vLLM 0.16 costs an install and a boot to learn that the flag came with 0.17, and the variable that did it before
-0.24 is silently ignored after. Rule: a backend is data, one TOML file beside this module, with one entry per engine and span of versions; a
-version that cannot express it is unsupported with the reason, before anything is installed.
+Trap: `--moe-backend marlin` on vLLM 0.16 costs an install and a boot to learn that the flag came with 0.17, and the variable that did it
+before 0.24 is silently ignored after. Rule: a backend is data, one TOML file beside this module, with one entry per engine and span of
+versions; a version that cannot express it is unsupported with the reason, before anything is installed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Backend(SuiteModel):
 
 @dataclass(frozen=True)
 class Expressed:
-    """A backend in one version's own words. `configured` maps slots to the kernel asked for (family names, see `runners.engines.kernels`)."""
+    """A backend in one version's own words. `configured` maps slots to the family of the kernel asked for, such as moe to marlin."""
 
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -131,6 +131,8 @@ def materialise(name: str, weight_format: str, destination_root: Path) -> Path:
         raise UnknownCanaryError(f"no weight format {weight_format!r}; known: {', '.join(WEIGHT_FORMATS)}")
     expected: dict[str, str] = _manifest(files)["checkpoints"][weight_format]
     target = destination_root / f"{name}-{weight_format}"
+    if target.exists() and not target.is_dir():
+        raise CanaryError(f"{target} is not a folder: remove it or choose another destination")
     if target.is_dir() and not _wrong_files(target, expected):
         return target
     produced = expand(files, weight_format)

@@ -44,6 +44,7 @@ def test_server_that_accepts_all_is_asked_once() -> None:
         ({"min_tokens", "return_token_ids"}, {MIN_TOKENS, RETURN_TOKEN_IDS}),
         ({"stream_options.continuous_usage_stats"}, {CONTINUOUS_USAGE}),
         ({"stream_options"}, {INCLUDE_USAGE, CONTINUOUS_USAGE}),
+        ({"ignore_eos+min_tokens"}, {MIN_TOKENS}),
     ],
 )
 def test_exactly_the_refused_fields_are_dropped(refused: set[str], dropped: set[str], status: int) -> None:

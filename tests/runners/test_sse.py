@@ -288,11 +288,29 @@ def test_recorded_streams_are_read_completely(name: str, asked: int, prompt: int
 
 
 def test_recorded_stream_has_more_tokens_than_chunks() -> None:
-    """Real engines put several tokens into one chunk when they are busy: counting chunks would undercount."""
-    raw, request = loaded("vllm-0.32.0-cpu-busy")
+    """A busy engine puts several tokens into one chunk: counting chunks would undercount."""
+    raw, request = loaded("vllm-0.32.0-cpu-early-stop")
     trace = read_trace(raw, request["max_tokens"])
-    assert trace.completion_tokens == request["max_tokens"]
-    assert sum(c.has_text for c in trace.chunks) < request["max_tokens"]
+    assert (trace.completion_tokens, sum(c.has_text for c in trace.chunks)) == (13, 3)
+
+
+def test_recorded_burst_has_no_decode_rate() -> None:
+    """Sixteen chunks in one read of the socket: any rate from them would be the speed of our parser."""
+    raw, request = loaded("vllm-0.32.0-cpu-burst")
+    trace = read_trace(raw, request["max_tokens"])
+    rates = rates_of(trace)
+    assert (len(trace.chunks), len({c.t for c in trace.chunks})) == (16, 1)
+    assert (rates.valid, rates.decode_tok_s, rates.prefill_tok_s) == (True, None, None)
+
+
+def test_recorded_warm_cache_gives_no_ttft_but_a_cold_one_does() -> None:
+    """SGLang reports the BOS token, which every prompt shares, as cached: that alone is not a warm cache."""
+    cold, request = loaded("sglang-0.5.14-cpu-completions")
+    warm, _ = loaded("sglang-0.5.14-cpu-warm-cache")
+    traces = [read_trace(raw, request["max_tokens"]) for raw in (cold, warm)]
+    assert [t.cached_tokens for t in traces] == [1, 63]
+    assert [rates_of(t).ttft_s is None for t in traces] == [False, True]
+    assert all(rates_of(t).decode_tok_s is not None for t in traces)
 
 
 def test_recorded_final_usage_alone_leaves_the_decode_rate_unknown() -> None:

@@ -7,7 +7,6 @@ import itertools
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from runners.rates import rates_of
 from runners.sse import RawStream, read_trace
 from runners.stream import CHAT_COMPLETIONS, COMPLETIONS, LoopLag, StreamPolicy, Target, open_client, record_stream
-from runners.stream_trace import FailureKind, StreamTrace
+from runners.stream_trace import FailureKind, StreamFailure, StreamTrace
 from tests.scripted_engine import ScriptedEngine
 from tests.scripted_script import Script
 from tests.scripted_server import ScriptedServer
@@ -133,11 +132,13 @@ def test_hang_ends_at_the_limit_and_keeps_what_came(script: Script, policy: Stre
 
 
 def test_connection_that_stays_open_after_done_is_a_complete_stream() -> None:
-    """`[DONE]` with no end of the answer: the client waits `drain_s`, not `idle_s`, and the stream is complete."""
+    """`[DONE]`, even in two pieces, and no end of the answer: the client waits `drain_s`, not `idle_s`, and the stream is complete."""
     pieces = [b'data: {"choices": [{"text": "a", "finish_reason": "length"}], "usage": {"completion_tokens": 1}}\n\ndata: [DO', b"NE]\n\n"]
-    raw = ask_mock(pieces, hang=True, policy=StreamPolicy(drain_s=0.1, idle_s=600, total_s=600))
+    with virtual_time() as virtual:
+        raw = ask_mock(pieces, hang=True, policy=StreamPolicy(drain_s=1, idle_s=60, total_s=600), clock=virtual.clock)
     trace = read_trace(raw, 1)
     assert (trace.done, trace.failure) == (True, None)
+    assert raw.t_end == pytest.approx(1.0)
 
 
 def test_nothing_listening_is_connect_failed() -> None:
@@ -171,8 +172,14 @@ def test_broken_http_is_a_failure_not_an_exception(head: bytes) -> None:
     answered_with(head)
 
 
-def answered_with(data: bytes) -> Any:
-    """The failure of a stream that a server answers with these raw bytes before it closes."""
+def test_hostile_cookie_does_not_spoil_the_next_request() -> None:
+    """A kept cookie with such a name can never be sent again: every later request of the client would fail."""
+    again = answered_with(b"HTTP/1.1 503 No\r\nSet-Cookie: \xff=1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", requests=2)
+    assert again.kind is FailureKind.HTTP_STATUS
+
+
+def answered_with(data: bytes, requests: int = 1) -> StreamFailure:
+    """The failure of the last of some streams that a server answers with these raw bytes before it closes."""
 
     async def serve() -> StreamTrace:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -184,7 +191,8 @@ def answered_with(data: bytes) -> Any:
         listener = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = listener.sockets[0].getsockname()[1]
         async with listener, open_client(Target(f"http://127.0.0.1:{port}", "m")) as client:
-            return read_trace(await record_stream(client, COMPLETIONS, {}, SHORT), 1)
+            raws = [await record_stream(client, COMPLETIONS, {}, SHORT) for _ in range(requests)]
+            return read_trace(raws[-1], 1)
 
     trace = asyncio.run(serve())
     assert trace.failure is not None
@@ -204,14 +212,22 @@ class _Pieces(httpx.AsyncByteStream):
             await asyncio.Event().wait()
 
 
-def ask_mock(pieces: list[bytes], *, hang: bool = False, wait: bool = True, policy: StreamPolicy = SHORT, status: int = 200) -> RawStream:
-    """Record these pieces from a transport without a network; the clock counts its calls."""
+def ask_mock(
+    pieces: list[bytes],
+    *,
+    hang: bool = False,
+    wait: bool = True,
+    policy: StreamPolicy = SHORT,
+    status: int = 200,
+    clock: Callable[[], float] | None = None,
+) -> RawStream:
+    """Record these pieces from a transport without a network; unless told otherwise the clock counts its calls."""
 
     async def once() -> RawStream:
         transport = httpx.MockTransport(lambda request: httpx.Response(status, stream=_Pieces(pieces, hang, wait)))
         async with httpx.AsyncClient(transport=transport, base_url="http://mock") as client:
             ticks = itertools.count()
-            return await record_stream(client, COMPLETIONS, {}, policy, lambda: float(next(ticks)))
+            return await record_stream(client, COMPLETIONS, {}, policy, clock or (lambda: float(next(ticks))))
 
     return asyncio.run(once())
 

@@ -178,8 +178,19 @@ def test_engine_that_counts_otherwise_is_a_warning() -> None:
 
 
 def test_engine_that_counts_late_is_asked_again() -> None:
-    pages = iter([0, 60, 90, 120])
-    result, _, _ = simulated(GOOD, ONE, count=lambda page: next(pages))
+    """The counter is right only a second after the last token."""
+    engine = ScriptedEngine(GOOD)
+    with virtual_time() as time:
+        ended = 0.0
+
+        def late(page: str) -> int:
+            return engine.generated if time.clock() >= ended + 1.0 else 0
+
+        def on_event(event: BatchStarted | BatchDone) -> None:
+            nonlocal ended
+            ended = time.clock()
+
+        result = measure(Target("http://engine", "m", transport=ScriptedTransport(engine)), plan(ONE), late, on_event, time.clock)
     assert (result.client_token_count, result.engine_token_count, result.warnings) == (120, 120, ())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.coherence.golden import GoldenKind, judge_golden
@@ -91,6 +91,7 @@ def test_without_logprobs_nothing_is_measured() -> None:
     assert (margins.least, margins.drift_rms, margins.compared) == (None, None, 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=8), st.sampled_from(["stop", "length", None]))
 def test_only_the_golden_ids_ever_match(ids: list[int], finish: str | None) -> None:
     verdict = judge_golden(answer(tuple(ids), finish=finish), GOLDEN, EOS)

@@ -144,6 +144,7 @@ def test_flood_of_ids_begins_where_it_begins() -> None:
     assert judge_ids([5, 9, 3, 2] + [0] * 40).position == 4
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(min_value=0, max_value=2**31), max_size=60))
 def test_any_ids_get_a_verdict(ids: list[int]) -> None:
     assert judge_ids(ids).reason

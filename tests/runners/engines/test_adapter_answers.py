@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.coherence.asking import read_chat
@@ -148,6 +148,7 @@ def test_page_without_the_counter_gives_none_or_an_answer_error(page: str) -> No
         assert "generation_tokens" in str(error)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_metrics_page_is_read_or_refused(page: str) -> None:
     try:
@@ -185,6 +186,7 @@ _JSON = st.recursive(
 
 
 @pytest.mark.parametrize("engine", sorted(ADAPTERS))
+@settings(deadline=None)
 @given(answer=_JSON)
 def test_anything_else_is_an_answer_error(engine: str, answer: Any) -> None:
     try:
@@ -196,6 +198,7 @@ def test_anything_else_is_an_answer_error(engine: str, answer: Any) -> None:
 
 
 @pytest.mark.parametrize("engine", sorted(ADAPTERS))
+@settings(deadline=None)
 @given(data=st.data())
 def test_answer_with_one_damaged_place_is_read_or_refused(engine: str, data: st.DataObject) -> None:
     answer = recorded(engine, "healthy", "greedy s03.0")

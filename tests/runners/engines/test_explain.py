@@ -76,7 +76,14 @@ def test_asked_for_kernel_that_ran_is_no_fallback() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\n\n\n", bytes(range(256)) * 2_000, b"\x7fELF\x02\x01\x01\x00" * 5_000, b"hello\nworld\n", "Привет\n".encode("utf-16")],
+    [
+        b"",
+        b"\n\n\n",
+        bytes(range(256)) * 2_000,
+        b"\x7fELF\x02\x01\x01\x00\nFatal Python error: \x00\n" * 500,
+        b"hello\nworld\n",
+        "Привет\n".encode("utf-16"),
+    ],
 )
 def test_junk_and_other_programs_output_are_unknown(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "junk.log"
@@ -163,6 +170,16 @@ def test_scan_finds_exactly_the_lines_with_an_anchor(lines: list[str], batch: in
     assert [number for number, _ in found] == sorted({number for number, _ in found})
 
 
+def test_open_traceback_is_followed_over_batches_without_any_anchor() -> None:
+    lines = ["begin", *[f"frame {number}" for number in range(50)], "end", "after"]
+    state = {"open": False}
+    found = []
+    for _, line in scan(lines, {"begin"}, lambda: state["open"], batch_chars=40):
+        found.append(line)
+        state["open"] = line != "end"
+    assert found == lines[:-1]
+
+
 @pytest.mark.parametrize(
     ("line", "message", "process", "level"),
     [
@@ -175,6 +192,8 @@ def test_scan_finds_exactly_the_lines_with_an_anchor(lines: list[str], batch: in
         ("Nov 30 12:00:00 spark-1 vllm[123]: INFO 03-02 10:11:12 [a.py:1] text", "text", None, "INFO"),
         ("\x1b[1;33m(EngineCore pid=9)\x1b[0m text", "text", "EngineCore", None),
         ("Loading: 10%\rLoading: 100%\r(EngineCore pid=9) INFO 03-02 10:11:12 [a.py:1] text", "text", "EngineCore", "INFO"),
+        ("(VllmWorker TP0 pid=9) INFO 03-02 10:11:12 [a.py:1] text", "text", "VllmWorker TP0", "INFO"),
+        ("(RayWorkerWrapper pid=9, ip=192.0.2.7) INFO 03-02 10:11:12 [a.py:1] text", "text", "RayWorkerWrapper", "INFO"),
         ("(not a tag) text", "(not a tag) text", None, None),
     ],
 )

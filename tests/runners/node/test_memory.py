@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.node.memory import MemInfo, parse_meminfo, read_memory, used_memory_bytes
+from runners.node.memory import MemInfo, parse_meminfo, private_memory_bytes, read_memory, used_memory_bytes
 
 DATA = Path(__file__).parents[2] / "data" / "node"
 KIB = 1024
@@ -52,3 +52,24 @@ def test_this_machine_is_read(tmp_path: Path) -> None:
     used = used_memory_bytes()
     assert used is not None and 0 < used < psutil.virtual_memory().total
     assert read_memory(tmp_path / "none") == MemInfo()
+
+
+def test_private_memory_is_the_sum_over_all_processes_that_can_be_read(tmp_path: Path) -> None:
+    for pid, text in (
+        ("1", "Name:\ta\nRssAnon:\t  100 kB\nRssFile:\t 7 kB\n"),
+        ("22", "RssAnon:\t 20 kB\n"),
+        ("3", "Name: kernel thread\n"),
+    ):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "status").write_text(text)
+    (tmp_path / "4").mkdir()
+    assert private_memory_bytes(tmp_path) == 120 * 1024
+    assert private_memory_bytes(tmp_path / "4") is None
+
+
+def test_memory_that_this_process_takes_is_seen_as_private() -> None:
+    before = private_memory_bytes()
+    block = bytearray(b"x") * (200 << 20)
+    after = private_memory_bytes()
+    assert before is not None and after is not None and len(block) == 200 << 20
+    assert after - before > 100 << 20

@@ -58,7 +58,9 @@ def start(tmp_path: Path, run_id: str) -> Iterator[Start]:
     def begin(code: str, *, port: int = 1, **environment: str) -> ServerProcess:
         folder = tmp_path / f"boot{len(started)}"
         folder.mkdir()
-        server = launch(python_command(code, **environment), folder, run_id, port, used_memory=never_needs_memory)
+        server = launch(
+            python_command(code, **environment), folder, run_id, port, used_memory=never_needs_memory, private_memory=never_needs_memory
+        )
         started.append(server)
         return server
 

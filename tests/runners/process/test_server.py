@@ -41,6 +41,7 @@ def test_process_json_lets_a_later_start_find_the_server(start: Start, run_id: s
         "runner_pid": os.getpid(),
         "runner_start_ticks": me.start_ticks,
         "memory_baseline_bytes": 0,
+        "private_baseline_bytes": 0,
         "pid": server.handle.pid,
         "start_ticks": stat.start_ticks,
     }
@@ -56,7 +57,7 @@ def test_process_json_is_on_disk_before_the_server_exists(tmp_path: Path, run_id
 
     monkeypatch.setattr("runners.process.server.subprocess.Popen", no_start)
     with pytest.raises(LaunchError, match="killed here"):
-        launch(python_command("pass"), tmp_path, run_id, 1, used_memory=never_needs_memory)
+        launch(python_command("pass"), tmp_path, run_id, 1, used_memory=never_needs_memory, private_memory=never_needs_memory)
     assert [(r.run_id, r.pid) for r in found if r] == [(run_id, None)]
 
 
@@ -95,7 +96,15 @@ def test_launch_that_cannot_be_is_refused_as_our_fault_and_leaves_nothing(
     asked = {"command": python_command("import time; time.sleep(600)"), "run_id": run_id, "log_limits": LogLimits(), **change}
     folder = tmp_path / asked.pop("folder", ".")
     with pytest.raises(LaunchError, match=message) as refused:
-        launch(asked["command"], folder, asked["run_id"], 1, log_limits=asked["log_limits"], used_memory=never_needs_memory)
+        launch(
+            asked["command"],
+            folder,
+            asked["run_id"],
+            1,
+            log_limits=asked["log_limits"],
+            used_memory=never_needs_memory,
+            private_memory=never_needs_memory,
+        )
     assert isinstance(refused.value, InfrastructureError)
     assert marked(run_id) == set()
 
@@ -103,7 +112,7 @@ def test_launch_that_cannot_be_is_refused_as_our_fault_and_leaves_nothing(
 def test_folder_of_another_boot_is_refused(start: Start, run_id: str) -> None:
     server = start("import time; time.sleep(600)")
     with pytest.raises(LaunchError, match="folder of its own"):
-        launch(python_command("pass"), server.folder, run_id, 1, used_memory=never_needs_memory)
+        launch(python_command("pass"), server.folder, run_id, 1, used_memory=never_needs_memory, private_memory=never_needs_memory)
     assert marked(run_id) == {server.handle.pid}
     assert read_record(server.folder) == server.record
 
@@ -115,7 +124,14 @@ def test_server_is_killed_if_its_record_cannot_be_written(tmp_path: Path, run_id
 
     monkeypatch.setattr("runners.process.server.write_record", fail_once_started)
     with pytest.raises(LaunchError, match="disk full"):
-        launch(python_command("import time; time.sleep(600)"), tmp_path, run_id, 1, used_memory=never_needs_memory)
+        launch(
+            python_command("import time; time.sleep(600)"),
+            tmp_path,
+            run_id,
+            1,
+            used_memory=never_needs_memory,
+            private_memory=never_needs_memory,
+        )
     assert marked(run_id) == set()
 
 

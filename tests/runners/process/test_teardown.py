@@ -22,7 +22,7 @@ from tests.runners.process.test_members import DAEMON, GRANDCHILD
 GIB = 1 << 30
 FAST = TeardownLimits(grace_s=0.4, children_s=0.1, kill_s=20, memory_s=0.2, poll_s=0.02)
 PATIENT = TeardownLimits(grace_s=60, children_s=30, kill_s=20, memory_s=0.2, poll_s=0.02)
-QUIET = replace(MACHINE, used_memory=never_needs_memory)
+QUIET = replace(MACHINE, used_memory=never_needs_memory, private_memory=never_needs_memory)
 
 POLITE = """
 import signal, sys, time
@@ -170,15 +170,24 @@ def test_port_that_stays_open_is_not_clean_and_its_owner_is_left_alone(start: St
 def test_memory_must_be_back_within_one_gib(start: Start, before: int | None, after: int | None, clean: bool, said: str) -> None:
     server = start("pass")
     server = replace(server, record=replace(server.record, memory_baseline_bytes=before))
-    proof = stop(server, limits=FAST, machine=replace(MACHINE, used_memory=lambda: after))
+    proof = stop(server, limits=FAST, machine=replace(QUIET, used_memory=lambda: after))
     assert (proof.clean, proof.memory_after_bytes) == (clean, after)
     assert said in proof.reason
+
+
+@pytest.mark.parametrize(("neighbours", "clean"), [(30 * GIB, True), (28 * GIB, False), (None, False), (-20 * GIB, False)])
+def test_memory_that_a_neighbour_took_meanwhile_is_no_leak_of_ours(start: Start, neighbours: int | None, clean: bool) -> None:
+    server = start("pass")
+    record = replace(server.record, memory_baseline_bytes=10 * GIB, private_baseline_bytes=8 * GIB)
+    private = None if neighbours is None else 8 * GIB + neighbours
+    machine = replace(QUIET, used_memory=lambda: 40 * GIB, private_memory=lambda: private)
+    assert stop(replace(server, record=record), limits=FAST, machine=machine).clean is clean
 
 
 def test_memory_that_the_driver_frees_late_is_waited_for(start: Start) -> None:
     server = start("pass")
     falling = iter([60 * GIB, 30 * GIB, 2 * GIB])
-    proof = stop(server, limits=replace(FAST, memory_s=60), machine=replace(MACHINE, used_memory=lambda: next(falling, 0)))
+    proof = stop(server, limits=replace(FAST, memory_s=60), machine=replace(QUIET, used_memory=lambda: next(falling, 0)))
     assert (proof.clean, proof.memory_after_bytes) == (True, 0)
 
 

@@ -113,15 +113,19 @@ def test_half_written_folder_is_completed(tmp_path: Path) -> None:
     assert contents(folder) == good
 
 
-def test_link_in_place_of_a_file_is_replaced_without_touching_its_target(tmp_path: Path) -> None:
+@pytest.mark.parametrize("same_content", [False, True])
+def test_link_in_place_of_a_file_is_replaced_without_touching_its_target(tmp_path: Path, same_content: bool) -> None:
+    """Even a link to the right bytes: in a container that mounts only this folder it leads nowhere."""
     folder = zoo.materialise("dense", "bf16", tmp_path)
+    linked = folder / "config.json"
+    content = linked.read_bytes() if same_content else b"mine"
     elsewhere = tmp_path / "elsewhere.json"
-    elsewhere.write_text("mine")
-    (folder / "config.json").unlink()
-    (folder / "config.json").symlink_to(elsewhere)
+    elsewhere.write_bytes(content)
+    linked.unlink()
+    linked.symlink_to(elsewhere)
     zoo.materialise("dense", "bf16", tmp_path)
-    assert not (folder / "config.json").is_symlink()
-    assert elsewhere.read_text() == "mine"
+    assert not linked.is_symlink()
+    assert elsewhere.read_bytes() == content
 
 
 def test_foreign_file_in_the_folder_is_refused_and_kept(tmp_path: Path) -> None:
@@ -131,6 +135,13 @@ def test_foreign_file_in_the_folder_is_refused_and_kept(tmp_path: Path) -> None:
     with pytest.raises(zoo.CanaryError, match=r"model-00002\.safetensors"):
         zoo.materialise("dense", "bf16", tmp_path)
     assert foreign.read_bytes() == b"mine"
+
+
+def test_file_in_place_of_the_folder_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "dense-bf16").write_text("mine")
+    with pytest.raises(zoo.CanaryError, match="not a folder"):
+        zoo.materialise("dense", "bf16", tmp_path)
+    assert (tmp_path / "dense-bf16").read_text() == "mine"
 
 
 def test_folder_made_by_another_process_in_between_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

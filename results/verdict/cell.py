@@ -1,0 +1,207 @@
+"""The verdict on one cell over all its releases, from plain facts.
+
+Trap: comparing with "the previous release" compares with a broken one, or with one measured under another driver. Rule: outcomes first; a
+number is judged only for a release that passes, against the last release that passed, using boots under one and the same node state. If
+there is no such state the verdict is `confounded` and says what differed.
+
+The re-run is found by order in time, not by a label: it is what ran after the boots that raised the question (the first MIN_BOOTS of the
+candidate), in a session that takes turns between the two releases. So boots that raised a suspicion can never confirm it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from results.verdict.facts import AdmittedHistory, BootFact, CellHistory, Exclusion, NodeState, SeriesKey, admit, parse_time
+from results.verdict.metrics import metric_of
+from results.verdict.numbers import MIN_BOOTS, NumberVerdict, Side, judge_numbers
+from results.verdict.outcomes import ReleaseOutcome, judge_outcomes
+from results.verdict.words import Verdict
+from results.vocabulary import Outcome
+
+_WORST_FIRST = (Verdict.SLOWER, Verdict.CONFOUNDED, Verdict.INCONCLUSIVE, Verdict.FASTER, Verdict.UNCHANGED)
+
+
+@dataclass(frozen=True)
+class ReleaseVerdict:
+    """One release of one cell: how it ended, and what each of its numbers did."""
+
+    release: str
+    outcome: ReleaseOutcome
+    verdict: Verdict | None
+    """Of the outcome; `confounded` if it broke or was fixed while something else changed too; None without evidence."""
+    differs: tuple[str, ...]
+    """What else changed, when the outcome's verdict is `confounded`."""
+    numbers: Mapping[str, NumberVerdict] = field(default_factory=dict)
+    """By series name. Empty when suppressed."""
+    suppressed: str | None = None
+    """Why there is no verdict on any number of this release."""
+
+    @property
+    def alarm(self) -> bool:
+        """A confirmed failure that nothing but the engine explains, or a confirmed `slower`."""
+        return (self.outcome.alarm and not self.differs) or any(number.verdict is Verdict.SLOWER for number in self.numbers.values())
+
+    @property
+    def headline(self) -> Verdict | None:
+        """The one word for a matrix: the outcome's verdict unless it is `unchanged`, then the worst of the numbers."""
+        if self.verdict is not Verdict.UNCHANGED:
+            return self.verdict
+        told = {number.verdict for number in self.numbers.values()}
+        return next((verdict for verdict in _WORST_FIRST if verdict in told), Verdict.UNCHANGED)
+
+
+@dataclass(frozen=True)
+class CellVerdict:
+    """All releases of one cell, oldest first, and what was left out of judging them."""
+
+    series: SeriesKey
+    releases: tuple[ReleaseVerdict, ...]
+    exclusions: Mapping[Exclusion, int]
+    not_releases: tuple[str, ...]
+
+    @property
+    def newest(self) -> ReleaseVerdict | None:
+        """The newest release with evidence."""
+        return next((release for release in reversed(self.releases) if release.verdict is not None), None)
+
+    @property
+    def last_passing(self) -> str | None:
+        """The newest release on which every boot passed."""
+        return next((release.release for release in reversed(self.releases) if release.outcome.state is Outcome.PASS), None)
+
+
+def judge_cell(history: CellHistory) -> CellVerdict:
+    """Judge every release of a cell. Raises VerdictInputError (facts.py) and UnknownMetricError (metrics.py)."""
+    admitted = admit(history)
+    outcomes = judge_outcomes({release: [boot.outcome for boot in boots] for release, boots in admitted.boots.items()}, admitted.releases)
+    judged = [_outcome_verdict(admitted, outcome) for outcome in outcomes]
+    for name in admitted.series_names():
+        _judge_series(name, admitted, judged)
+    return CellVerdict(admitted.series, tuple(judged), admitted.exclusions, admitted.not_releases)
+
+
+def _outcome_verdict(admitted: AdmittedHistory, outcome: ReleaseOutcome) -> ReleaseVerdict:
+    differs: tuple[str, ...] = ()
+    if outcome.verdict in (Verdict.BROKE, Verdict.FIXED) and outcome.after is not None:
+        before, now = admitted.boots[outcome.after], admitted.boots[outcome.release]
+        if not {boot.node_state for boot in before} & {boot.node_state for boot in now}:
+            differs = before[-1].node_state.differences(now[-1].node_state)
+    passes = outcome.state is Outcome.PASS
+    return ReleaseVerdict(
+        release=outcome.release,
+        outcome=outcome,
+        verdict=Verdict.CONFOUNDED if differs else outcome.verdict,
+        differs=differs,
+        suppressed=None if passes else f"{outcome.release} is {outcome.state}: its numbers are not judged",
+    )
+
+
+def _judge_series(name: str, admitted: AdmittedHistory, judged: list[ReleaseVerdict]) -> None:
+    """Add the verdict on series `name` to each passing release that has it, oldest first (a level needs the verdicts before it)."""
+    passing: list[str] = []
+    level_starts = 0
+    for index, release in enumerate(judged):
+        candidate = [boot for boot in admitted.boots[release.release] if name in boot.metrics]
+        if release.suppressed or not candidate:
+            continue
+        verdict = _judge_number(name, admitted, passing, level_starts, candidate)
+        if verdict.verdict in (Verdict.FASTER, Verdict.SLOWER):
+            level_starts = len(passing)
+        passing.append(release.release)
+        judged[index] = replace(release, numbers={**release.numbers, name: verdict})
+
+
+def _judge_number(
+    name: str, admitted: AdmittedHistory, passing: Sequence[str], level_starts: int, candidate: Sequence[BootFact]
+) -> NumberVerdict:
+    release = candidate[0].release
+    if not passing:
+        return NumberVerdict(Verdict.NEW, f"no earlier release passed with {name}", None, release, n_candidate=len(candidate))
+    baseline = [boot for boot in admitted.boots[passing[-1]] if name in boot.metrics]
+    state = _common_state(baseline, candidate)
+    if state is None:
+        return _confounded(name, passing[-1], release, baseline, candidate)
+    old = [boot for boot in baseline if boot.node_state == state]
+    new = [boot for boot in candidate if boot.node_state == state]
+    earlier = [
+        boot.metrics[name]
+        for before in passing[level_starts:-1]
+        for boot in admitted.boots[before]
+        if name in boot.metrics and boot.node_state == state
+    ]
+    old_side, new_side, turns_warning = _sides(name, passing[-1], release, old, new)
+    verdict = judge_numbers(metric_of(name), old_side, new_side, earlier)
+    left_out = len(baseline) - len(old) + len(candidate) - len(new)
+    return replace(verdict, warnings=(*verdict.warnings, *turns_warning, *_state_warnings(state, left_out, [*old, *new])))
+
+
+def _common_state(baseline: Sequence[BootFact], candidate: Sequence[BootFact]) -> NodeState | None:
+    """The node state under which both sides have boots; if several, the one with most boots on the smaller side, the newest of those."""
+    old, new = Counter(boot.node_state for boot in baseline), Counter(boot.node_state for boot in candidate)
+    last = {boot.node_state: index for index, boot in enumerate(candidate)}
+    common = [state for state in old if state in new]
+    return max(common, key=lambda state: (min(old[state], new[state]), last[state]), default=None)
+
+
+def _confounded(name: str, before: str, release: str, baseline: Sequence[BootFact], candidate: Sequence[BootFact]) -> NumberVerdict:
+    differs = baseline[-1].node_state.differences(candidate[-1].node_state)
+    return NumberVerdict(
+        Verdict.CONFOUNDED,
+        f"{name}: {before} and {release} share no node state ({', '.join(differs)}); run {before} again under the present one",
+        before,
+        release,
+        n_baseline=len(baseline),
+        n_candidate=len(candidate),
+        differs=differs,
+    )
+
+
+def _sides(name: str, before: str, release: str, old: Sequence[BootFact], new: Sequence[BootFact]) -> tuple[Side, Side, tuple[str, ...]]:
+    """Split the boots of both releases into record and interleaved re-run; a warning names a session that did not take turns."""
+    rerun: set[str] = set()
+    warnings: list[str] = []
+    sides = {boot.run_id: side for side, boots in enumerate((old, new)) for boot in boots}
+    for session, boots in _after_the_question(old, new):
+        turns = [sides[boot.run_id] for boot in boots]
+        smaller = min(turns.count(0), turns.count(1))
+        if smaller and len(list(groupby(turns))) > smaller:
+            rerun |= {boot.run_id for boot in boots}
+        elif smaller:
+            warnings.append(f"session {session} ran one release after the other: no re-run, only boots on record")
+    return _side(name, before, old, rerun), _side(name, release, new, rerun), tuple(warnings)
+
+
+def _after_the_question(old: Sequence[BootFact], new: Sequence[BootFact]) -> list[tuple[str, list[BootFact]]]:
+    """By session: the boots from the first baseline boot on that started after the first MIN_BOOTS boots of the candidate."""
+    in_time = sorted([*old, *new], key=lambda boot: (parse_time(boot.started_at), boot.run_id))
+    candidates = {boot.run_id for boot in new}
+    seen = 0
+    sessions: dict[str, list[BootFact]] = {}
+    for boot in in_time:
+        if seen >= MIN_BOOTS and (boot.run_id not in candidates or boot.session_id in sessions):
+            sessions.setdefault(boot.session_id, []).append(boot)
+        seen += boot.run_id in candidates
+    return list(sessions.items())
+
+
+def _side(name: str, release: str, boots: Sequence[BootFact], rerun: set[str]) -> Side:
+    return Side(
+        release,
+        record=tuple(boot.metrics[name] for boot in boots if boot.run_id not in rerun),
+        rerun=tuple(boot.metrics[name] for boot in boots if boot.run_id in rerun),
+    )
+
+
+def _state_warnings(state: NodeState, left_out: int, boots: Sequence[BootFact]) -> tuple[str, ...]:
+    warnings = []
+    if left_out:
+        warnings.append(f"{left_out} boots under another node state were left out")
+    if unknown := state.unknown():
+        warnings.append(f"not known on either side: {', '.join(unknown)}")
+    for flag, number in sorted(Counter(flag for boot in boots for flag in boot.flags).items()):
+        warnings.append(f"{number} boots flagged {flag}")
+    return tuple(warnings)

@@ -1,0 +1,71 @@
+"""One table of what a number means: unit, direction, and the smallest change worth telling.
+
+Trap: a step detector that only knows "up is worse" reports the fix of a throughput as its regression. Rule: direction and floor stand here
+and nowhere else, and changes are relative (logarithms of ratios).
+
+A series is named `WORKLOAD/METRIC` or, for a canary, `WORKLOAD/METRIC/launch_bound`: a canary's speed is launch overhead, so it is a series
+of its own for every metric and never joins a model's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+LAUNCH_BOUND = "launch_bound"
+
+
+class UnknownMetricError(ValueError):
+    """A series name whose metric is not in the table."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """`floor` is the smallest relative change that is ever told: 0.03 means 3 %."""
+
+    name: str
+    unit: str
+    higher_is_better: bool
+    floor: float
+
+    @property
+    def log_floor(self) -> float:
+        """The floor as a log ratio, so that swapping two releases only flips the sign."""
+        return math.log1p(self.floor)
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("decode_tok_s", "tok/s", True, 0.03),
+        Metric("aggregate_tok_s", "tok/s", True, 0.03),
+        Metric("e2e_tok_s", "tok/s", True, 0.03),
+        Metric("prefill_tok_s", "tok/s", True, 0.05),
+        Metric("ttft_s", "s", False, 0.05),
+        Metric("e2e_s", "s", False, 0.03),
+        Metric("itl_p50_s", "s", False, 0.03),
+        Metric("itl_p90_s", "s", False, 0.05),
+        Metric("itl_p99_s", "s", False, 0.10),
+    )
+}
+
+
+def series_name(metric: str, *, workload: str, launch_bound: bool) -> str:
+    """Name of the series that `metric` of `workload` belongs to. Raises UnknownMetricError."""
+    _known(metric)
+    return "/".join([workload, metric, LAUNCH_BOUND] if launch_bound else [workload, metric])
+
+
+def metric_of(series: str) -> Metric:
+    """The metric of a series name; a bare metric name is its own series. Raises UnknownMetricError."""
+    parts = series.split("/")
+    if parts[-1] == LAUNCH_BOUND:
+        parts.pop()
+    return _known(parts[-1] if parts else series)
+
+
+def _known(metric: str) -> Metric:
+    try:
+        return METRICS[metric]
+    except KeyError:
+        raise UnknownMetricError(f"no metric {metric!r} in the verdict table; known: {', '.join(sorted(METRICS))}") from None

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-RAW_TOKENS = 48
-CHAT_TOKENS = 64
+RAW_TOKENS = 32
+CHAT_TOKENS = 48
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ Trap: comparing with "the previous release" compares with a broken one, or with 
 number is judged only for a release that passes, against the last release that passed, using boots under one and the same node state. If
 there is no such state the verdict is `confounded` and says what differed.
 
-The re-run is found by order in time, not by a label: it is what ran after the boots that raised the question (the first MIN_BOOTS of the
-candidate), in a session that takes turns between the two releases. So boots that raised a suspicion can never confirm it.
+The re-run is found by order in time, not by a label: it is what ran after the boots that raised the question (the first MIN_BOOTS of each
+release), in a session that takes turns between the two releases. So boots that raised a suspicion can never confirm it.
 """
 
 from __future__ import annotations
@@ -176,15 +176,16 @@ def _sides(name: str, before: str, release: str, old: Sequence[BootFact], new: S
 
 
 def _after_the_question(old: Sequence[BootFact], new: Sequence[BootFact]) -> list[tuple[str, list[BootFact]]]:
-    """By session: the boots from the first baseline boot on that started after the first MIN_BOOTS boots of the candidate."""
+    """By session: the boots from the first baseline boot on that started after the first MIN_BOOTS boots of each release."""
     in_time = sorted([*old, *new], key=lambda boot: (parse_time(boot.started_at), boot.run_id))
     candidates = {boot.run_id for boot in new}
-    seen = 0
+    seen = [0, 0]
     sessions: dict[str, list[BootFact]] = {}
     for boot in in_time:
-        if seen >= MIN_BOOTS and (boot.run_id not in candidates or boot.session_id in sessions):
+        is_new = boot.run_id in candidates
+        if min(seen) >= MIN_BOOTS and (not is_new or boot.session_id in sessions):
             sessions.setdefault(boot.session_id, []).append(boot)
-        seen += boot.run_id in candidates
+        seen[is_new] += 1
     return list(sessions.items())
 
 

@@ -23,6 +23,7 @@ from runners.coherence.units import (
     UnitClass,
     class_of_character,
     class_of_unit,
+    density,
     shown,
     single_visible,
 )
@@ -106,7 +107,7 @@ def _tail_repetition(text: str, symbols: Symbols, ended_itself: bool) -> Structu
         char = single_visible(unit)
         if char is not None:
             verdict = _flood(text, run, char)
-        elif needs.get(class_of_unit(unit), _NO_NEEDS).met(run.length, run.repeats):
+        elif needs.get(class_of_unit(unit), _NO_NEEDS).met(run.length * density(unit), run.repeats):
             verdict = _loop(run, unit, "up to the end")
         else:
             verdict = None

@@ -19,6 +19,7 @@ SPECIAL_TOKEN = re.compile(
 """Control tokens of the vocabularies in use, as a detokeniser prints them."""
 
 _RULERS = frozenset("-=_*#~.+·•─━═│┃║█▓▒░■□●○▪▫◦—–‐…⋅∙▬")
+_IDEOGRAPH_DENSITY = 2.5
 _UNSEEN = frozenset(("Mn", "Me", "Cf"))
 _LAST_TONE = "\N{EMOJI MODIFIER FITZPATRICK TYPE-6}"
 _CLOSERS = re.compile(r"(?:\s{0,200}(?:</[\w:.-]{1,40}>|end\b;?|[)\]}>;,]))+\s{0,200}")
@@ -56,7 +57,7 @@ class LoopNeeds:
 
     pairs: tuple[tuple[int, float], ...]
 
-    def met(self, chars: int, repeats: float) -> bool:
+    def met(self, chars: float, repeats: float) -> bool:
         return any(chars >= c and repeats >= r for c, r in self.pairs)
 
 
@@ -137,6 +138,12 @@ def class_of_unit(unit: str) -> UnitClass:
     if any(c.isalpha() for c in unit):
         return UnitClass.WORD if _words_in_cycle(unit) == 1 else UnitClass.WORDS
     return UnitClass.NUMBERS if any(c.isdigit() for c in unit) else UnitClass.MARKS
+
+
+def density(unit: str) -> float:
+    """How many characters of alphabetic writing one character of `unit` is worth: Chinese and Japanese say a word in one or two."""
+    ideographs = sum("\u3040" <= c <= "\u9fff" for c in unit)
+    return _IDEOGRAPH_DENSITY if 2 * ideographs > len(unit) else 1.0
 
 
 def _turned_to_opening(unit: str) -> str:

@@ -26,7 +26,6 @@ class ServeRequest:
     has_cuda: bool
     max_model_len: int | None = None
     max_num_seqs: int | None = None
-    enforce_eager: bool = False
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 

@@ -1,8 +1,8 @@
 """SGLang.
 
-Trap: flags are renamed without a warning that stops (graphs off: three spellings in six releases), prefill graphs became the default in
-0.5.10 and stay on under `--disable-cuda-graph`, metrics are off by default, and NaN log-probabilities arrive as null. Rule: spellings per
-version stand in one table; answers are read from /generate, the only place with exact ids in every version.
+Trap: metrics and cache reports are off by default, a CPU server takes all memory for its KV pool, and NaN log-probabilities arrive as null.
+Rule: what measuring needs is asked for explicitly; answers are read from /generate, the only place with exact ids in every version. Flags
+that choose kernels or graphs are a backend's (`suites/backends`), never set here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,6 @@ from runners.engines.base import AnswerError, GreedyAnswer, HttpRequest, Identit
 from runners.engines.identity import read_identity
 from runners.engines.launch import VersionedArguments, arguments_for, command, option, with_defaults
 
-_EAGER: VersionedArguments = (
-    ("..0.5.9", ("--disable-cuda-graph",)),
-    ("0.5.10..0.5.13.post1", ("--disable-cuda-graph", "--disable-piecewise-cuda-graph")),
-    ("0.5.14..", ("--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled")),
-)
 _INFO: VersionedArguments = (("..0.5.5", ("/get_server_info", "/get_model_info")), ("0.5.6..", ("/server_info", "/model_info")))
 _CPU_ENVIRONMENT = {"SGLANG_USE_CPU_ENGINE": "1"}
 _CPU_LEAST_TOKENS = 8192
@@ -36,9 +31,8 @@ class SglangAdapter:
         argv: tuple[str, ...] = (str(python), "-m", "sglang.launch_server", "--model-path", request.model_path)
         argv += ("--served-model-name", request.served_name, "--host", request.host, "--port", str(request.port), "--random-seed", "0")
         argv += option("--context-length", request.max_model_len) + option("--max-running-requests", request.max_num_seqs)
-        argv += ("--enable-metrics", "--decode-log-interval", "10")
+        argv += ("--enable-metrics", "--enable-cache-report", "--decode-log-interval", "10")
         if request.has_cuda:
-            argv += arguments_for(version, _EAGER) if request.enforce_eager else ()
             return command(argv, request, {})
         pool = max(4 * (request.max_model_len or 0), _CPU_LEAST_TOKENS)
         argv += ("--device", "cpu")

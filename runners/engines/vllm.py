@@ -15,9 +15,8 @@ from typing import Any
 from runners.engines.answers import AnswerLogprobs, at, counter_total, listed, no_logprobs, read_logprobs, text_at, token_ids_at
 from runners.engines.base import AnswerError, GreedyAnswer, HttpRequest, Identity, ServeCommand, ServeRequest
 from runners.engines.identity import read_identity
-from runners.engines.launch import VersionedArguments, arguments_for, command, option
+from runners.engines.launch import command, option
 
-_EAGER: VersionedArguments = (("any", ("--enforce-eager",)),)
 _ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_COLOR": "0"}
 _CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """1 GiB of KV cache; no pinning, because pinned threads of two servers or of the client fight for one core."""
@@ -30,12 +29,15 @@ class VllmAdapter:
     name = "vllm"
 
     def serve_command(self, python: Path, version: str, request: ServeRequest) -> ServeCommand:
-        """CUDA builds are started as `vllm serve` is, CPU builds by the API server's module, which works under any wheel name."""
+        """CUDA builds are started as `vllm serve` is, CPU builds by the API server's module, which works under any wheel name.
+
+        Without `--enable-prompt-tokens-details` (0.10.2..0.33.0) the usage does not say how many prompt tokens were cached (M9).
+        """
         module = ("vllm.entrypoints.cli.main", "serve") if request.has_cuda else ("vllm.entrypoints.openai.api_server", "--model")
         argv: tuple[str, ...] = (str(python), "-m", *module, request.model_path)
         argv += ("--served-model-name", request.served_name, "--host", request.host, "--port", str(request.port), "--seed", "0")
         argv += option("--max-model-len", request.max_model_len) + option("--max-num-seqs", request.max_num_seqs)
-        argv += arguments_for(version, _EAGER) if request.enforce_eager else ()
+        argv += ("--enable-prompt-tokens-details",)
         environment = _ENVIRONMENT if request.has_cuda else {**_ENVIRONMENT, **_CPU_ENVIRONMENT}
         return command(argv, request, environment)
 

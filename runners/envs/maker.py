@@ -28,7 +28,7 @@ from runners.envs.pythons import Candidate, choose
 from runners.envs.recipes import InstallPlan
 from runners.envs.stubs import write_stub
 from runners.envs.uv_output import Failure, diagnose
-from runners.errors import InfrastructureError, InstallFailed, Unsupported
+from runners.errors import InfrastructureError, InstallFailed, SparkproofError, Unsupported
 
 Progress = Callable[[str], None]
 
@@ -82,10 +82,20 @@ class Maker:
         Raises InstallFailed (the release's fault), InfrastructureError (network, disk, a source of packages that is not configured) or
         Unsupported (no Python that the release accepts).
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for root in sorted(self.folder.glob(f"{plan.engine}-{plan.version}-cp*-{plan.digest}")):
-            if (ready := self._reuse(root, plan)) is not None:
-                return ready
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for root in sorted(self.folder.glob(f"{plan.engine}-{plan.version}-cp*-{plan.digest}")):
+                if (ready := self._reuse(root, plan, lambda line: None)) is not None:
+                    return ready
+            return self._make_with_some_python(plan)
+        except OSError as error:
+            raise InfrastructureError(
+                f"the folder of environments cannot be used: {error.strerror or error}.",
+                where=str(error.filename or self.folder),
+                todo="Make it writable, free some space, or set SPARKPROOF_CACHE to another folder.",
+            ) from error
+
+    def _make_with_some_python(self, plan: InstallPlan) -> Environment:
         candidates = choose(self.pythons(), SpecifierSet(plan.python))
         if not candidates:
             raise Unsupported(f"{plan.distribution} needs Python {plan.python}, and none is here.", todo="Install one of these Pythons.")
@@ -108,9 +118,13 @@ class Maker:
     def _make_locked(self, plan: InstallPlan, candidate: Candidate, torch_backend: str | None, settings: UvSettings) -> Environment:
         root = self._root(plan, candidate)
         with self._lock(root):
-            if (ready := self._reuse(root, plan)) is not None:
+            if (ready := self._reuse(root, plan, self.progress)) is not None:
                 return ready
-            return self._make(root, plan, candidate, torch_backend, settings)
+            try:
+                return self._make(root, plan, candidate, torch_backend, settings)
+            except _DoesNotFit:
+                shutil.rmtree(root, ignore_errors=True)
+                raise
 
     @contextlib.contextmanager
     def _lock(self, root: Path) -> Iterator[None]:
@@ -124,33 +138,35 @@ class Maker:
         try:
             maker.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
             yield
-            maker.unlink(missing_ok=True)
         finally:
+            maker.unlink(missing_ok=True)
             lock.release()
 
-    def _reuse(self, root: Path, plan: InstallPlan) -> Environment | None:
+    def _reuse(self, root: Path, plan: InstallPlan, tell: Progress) -> Environment | None:
+        """The environment if it is complete and unchanged; otherwise None, and why, if there is one at all."""
         python = root / "bin" / "python"
         try:
             stamp = json.loads((root / STAMP).read_text(encoding="utf-8"))
             recorded = EngineBuild(**{**stamp["build"], "wheels": tuple(stamp["build"]["wheels"])})
         except (OSError, ValueError, KeyError, TypeError):
+            if root.exists():
+                tell(f"{root.name} is only half made; it is made anew")
             return None
         if not python.exists():
-            self.progress(f"{root.name} has lost its Python; it is made anew")
+            tell(f"{root.name} has lost its Python; it is made anew")
             return None
         try:
             found = read_build(python, plan.engine, plan.version, plan.distribution, self._environment())
         except InfrastructureError as error:
-            self.progress(f"{root.name} cannot be read ({error.message}); it is made anew")
+            tell(f"{root.name} cannot be read ({error.message}); it is made anew")
             return None
         if found != recorded:
-            self.progress(f"{root.name} was changed after it was made; it is made anew")
+            tell(f"{root.name} was changed after it was made; it is made anew")
             return None
         return Environment(python, root, found)
 
     def _make(self, root: Path, plan: InstallPlan, candidate: Candidate, torch_backend: str | None, settings: UvSettings) -> Environment:
         if root.exists():
-            self.progress(f"{root.name} is only half made; it is made anew")
             shutil.rmtree(root)
         self.progress(f"making the environment of {plan.distribution} with Python {candidate.version}")
         self._uv(plan, settings, "venv", "--no-project", "--python", candidate.request, str(root))
@@ -184,7 +200,11 @@ class Maker:
                 f"installing {plan.distribution} was ended after {_INSTALL_TIMEOUT_S / 3600:.0f} h.", where="uv", todo="Check the network."
             )
         if done.returncode != 0:
-            raise _failed(plan, diagnose(done.messages))
+            failure = diagnose(done.messages)
+            only_a_try = arguments[0] == "venv" or ("--torch-backend" in arguments and plan.torch_backend is None)
+            if failure.cause in _TRY_ANOTHER or (only_a_try and failure.cause == "network"):
+                raise _DoesNotFit(failure)
+            raise _failed(plan, failure)
         return done
 
     def _tell(self, line: str) -> None:
@@ -210,10 +230,8 @@ def _who(maker: Path) -> str:
         return "another process"
 
 
-def _failed(plan: InstallPlan, failure: Failure) -> Exception:
+def _failed(plan: InstallPlan, failure: Failure) -> SparkproofError:
     where = f"uv pip install {' '.join(plan.requires)}"
-    if failure.cause in _TRY_ANOTHER:
-        return _DoesNotFit(failure)
     if failure.cause == "disk_full":
         return InfrastructureError(
             f"the disk is full:\n{failure}", where=where, todo="Free some space, or set SPARKPROOF_CACHE to a larger disk."
@@ -232,13 +250,19 @@ def _failed(plan: InstallPlan, failure: Failure) -> Exception:
     )
 
 
-def _nothing_fits(plan: InstallPlan, failure: Failure | None) -> Exception:
+def _nothing_fits(plan: InstallPlan, failure: Failure | None) -> SparkproofError:
     torch = next((r for r in (*plan.overrides, *plan.requires) if r.startswith("torch==")), "torch")
     if failure is not None and plan.wants_cpu_torch and "torch" in str(failure):
         return InfrastructureError(
             f"{plan.distribution} needs {torch}, which no configured source of packages has for a Python found here:\n{failure}",
             where="pip configuration",
             todo="Add a folder or index that has it: `python -m pip config set global.find-links FOLDER` or `global.extra-index-url URL`.",
+        )
+    if failure is not None and failure.cause == "network":
+        return InfrastructureError(
+            f"{plan.distribution} needs Python {plan.python}; none is here, and it cannot be downloaded:\n{failure}",
+            where="uv venv",
+            todo="Install such a Python, for example with the system's package manager.",
         )
     return Unsupported(
         f"{plan.distribution} fits no Python found here (needs {plan.python}):\n{failure}",

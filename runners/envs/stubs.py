@@ -43,11 +43,10 @@ def write_stub(site_packages: Path, package: str, modules: Sequence[str] = ()) -
     for name in (package, *modules):
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a module name")
-    root = site_packages / package
-    root.mkdir()
-    for folder in (root, *(root.joinpath(*module.split(".")) for module in modules)):
-        folder.mkdir(exist_ok=True)
-        (folder / "__init__.py").write_text(SOURCE, encoding="utf-8")
-        init = folder.parent / "__init__.py"
-        if folder != root and not init.exists():
-            init.write_text(SOURCE, encoding="utf-8")
+    (site_packages / package).mkdir()
+    for name in (package, *(f"{package}.{module}" for module in modules)):
+        folder = site_packages
+        for part in name.split("."):
+            folder /= part
+            folder.mkdir(exist_ok=True)
+            (folder / "__init__.py").write_text(SOURCE, encoding="utf-8")

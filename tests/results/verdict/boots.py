@@ -51,7 +51,9 @@ class Node:
     def speeds(self, release: str, values: Sequence[float], *, session: str, state: NodeState = STATE) -> list[BootFact]:
         return [self.boot(release, session=session, state=state, decode_tok_s=value) for value in values]
 
-    def in_turns(self, old: str, new: str, speeds: Sequence[tuple[float, float]], *, session: str, state: NodeState = STATE) -> list[BootFact]:
+    def in_turns(
+        self, old: str, new: str, speeds: Sequence[tuple[float, float]], *, session: str, state: NodeState = STATE
+    ) -> list[BootFact]:
         """An interleaved re-run: old, new, old, new, ..."""
         return [
             self.boot(release, session=session, state=state, decode_tok_s=value)

@@ -132,6 +132,8 @@ LEGITIMATE: dict[str, str] = {
     "java_one_line": "public static void main(String[] args) throws IOException { System.out.println(getValue(args[0]).toString()); new MyClientFactory().createConnection(); }",
     "cpp_declaration": "std::tuple<at::Tensor, at::Tensor> batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& weight, "
     "const std::optional<at::Tensor>& bias, bool training, double momentum, double eps, std::array<bool, 3> output_mask",
+    "signature_cut": "func: fused_attention(Tensor query, Tensor key, Tensor value, Tensor? mask, SymInt maxQ, SymInt maxK, float dropout, bool isCausal, "
+    "bool returnMask, Tensor? cumQ, Tensor? cumK, int windowLeft, int windowRight, float? scale, Tensor? alibi, bool deterministic, Tensor? rngState",
     "camel_case_api": "Call getElementById for the root, then addEventListener on it; use requestAnimationFrame and not setTimeout, and read clientWidth once.",
     "brand_names": "Popular tools: GitHub, GitLab, PostgreSQL, MongoDB, GraphQL, TypeScript, JavaScript, CoffeeScript, PyTorch, TensorFlow, OpenGL, WebAssembly, "
     "LaTeX, MathJax, LibreOffice, OpenOffice, YouTube, LinkedIn, PayPal, eBay.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,8 @@ from tests.runners.coherence.broken import BROKEN
 from tests.runners.coherence.legitimate import LEGITIMATE
 
 _CASES = json.loads((Path(__file__).parents[2] / "data" / "structural_cases.json").read_text(encoding="utf-8"))
+
+_GEMMA = json.loads((Path(__file__).parents[2] / "data" / "answers" / "gemma3-270m-vllm-0.32.0-cpu.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("case", _CASES, ids=lambda case: case["name"])
@@ -38,6 +41,21 @@ def test_broken_text_is_judged_as_its_kind(name: str) -> None:
     assert 0 <= verdict.position <= len(text)
 
 
+@pytest.mark.parametrize("answer", _GEMMA["with_bos"], ids=lambda answer: answer["prompt"])
+def test_small_base_model_with_its_bos_token_is_not_called_broken(answer: dict[str, Any]) -> None:
+    assert not judge_text(answer["text"], finish_reason=answer["finish_reason"]).broken
+    assert not judge_ids(answer["token_ids"], finish_reason=answer["finish_reason"]).broken
+
+
+def test_small_base_model_without_its_bos_token_is_called_broken() -> None:
+    verdicts = {
+        answer["prompt"]: judge_text(answer["text"], finish_reason=answer["finish_reason"]).kind for answer in _GEMMA["without_bos"]
+    }
+    assert verdicts["raw_capital"] is StructuralKind.REPETITION_LOOP
+    assert verdicts["raw_german"] is StructuralKind.REPETITION_LOOP
+    assert verdicts["raw_code"] is StructuralKind.TOKEN_FLOOD
+
+
 def test_loop_position_is_where_the_loop_begins_and_not_the_good_beginning() -> None:
     good = "The capital of France is Paris. "
     verdict = judge_text(good + "so it goes " * 30)
@@ -51,6 +69,20 @@ def test_salad_after_a_good_beginning_is_placed_after_it() -> None:
     verdict = judge_text(good + " " + BROKEN["subwords"][1] * 2)
     assert verdict.kind is StructuralKind.TOKEN_SALAD
     assert (verdict.position or 0) > len(good) / 2
+
+
+@pytest.mark.parametrize("paragraphs", [30, 200])
+def test_salad_at_the_end_of_a_long_answer_is_found(paragraphs: int) -> None:
+    prose = "".join(
+        f"Paragraph {i} says that the {w} was seen near the mill, and then again at dusk.\n"
+        for i in range(paragraphs)
+        for w in ("heron", "owl")
+    )
+    assert len(prose) > 4200
+    assert judge_text(prose).kind is StructuralKind.PASS
+    verdict = judge_text(prose + BROKEN["many_scripts"][1] * 2)
+    assert verdict.kind is StructuralKind.TOKEN_SALAD
+    assert (verdict.position or 0) > len(prose) - 400
 
 
 def test_repetition_that_ended_by_itself_may_be_an_answer() -> None:

@@ -31,14 +31,14 @@ def test_vllm_on_cuda_is_started_as_vllm_serve() -> None:
     command = adapter_for("vllm").serve_command(PYTHON, "0.33.0", request())
     assert command.argv[:5] == (str(PYTHON), "-m", "vllm.entrypoints.cli.main", "serve", "/models/canary")
     options = "--served-model-name canary --host 127.0.0.1 --port 30100 --seed 0 --max-model-len 1024 --max-num-seqs 16"
+    options += " --enable-prompt-tokens-details"
     assert " ".join(command.argv[5:]) == options
     assert "VLLM_CPU_KVCACHE_SPACE" not in command.environment
 
 
 def test_vllm_on_cpu_is_started_by_module_with_cpu_settings() -> None:
-    command = adapter_for("vllm").serve_command(PYTHON, "0.32.0", request(has_cuda=False, enforce_eager=True))
+    command = adapter_for("vllm").serve_command(PYTHON, "0.32.0", request(has_cuda=False))
     assert command.argv[1:5] == ("-m", "vllm.entrypoints.openai.api_server", "--model", "/models/canary")
-    assert command.argv[-1] == "--enforce-eager"
     assert command.environment["VLLM_CPU_KVCACHE_SPACE"] == "1"
     assert command.environment["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
 
@@ -49,35 +49,19 @@ def test_vllm_never_phones_home_and_logs_without_colour() -> None:
     assert environment["VLLM_LOGGING_COLOR"] == "0"
 
 
-@pytest.mark.parametrize(
-    ("version", "flags"),
-    [
-        ("0.5.5", ("--disable-cuda-graph",)),
-        ("0.5.9", ("--disable-cuda-graph",)),
-        ("0.5.12.post1", ("--disable-cuda-graph", "--disable-piecewise-cuda-graph")),
-        ("0.5.13.post1", ("--disable-cuda-graph", "--disable-piecewise-cuda-graph")),
-        ("0.5.14", ("--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled")),
-        ("0.5.23", ("--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled")),
-        ("0.6.0", ("--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled")),
-    ],
-)
-def test_sglang_turns_graphs_off_in_the_words_of_its_version(version: str, flags: tuple[str, ...]) -> None:
-    argv = adapter_for("sglang").serve_command(PYTHON, version, request(enforce_eager=True)).argv
-    assert tuple(part for part in argv if "cuda-graph" in part) == flags
-
-
-@pytest.mark.parametrize("version", ["0.5.5", "0.5.14"])
-def test_sglang_graphs_stay_on_unless_eager_is_asked_for(version: str) -> None:
-    assert not any("cuda-graph" in part for part in adapter_for("sglang").serve_command(PYTHON, version, request()).argv)
+@pytest.mark.parametrize("engine", sorted(ADAPTERS))
+def test_kernels_and_graphs_are_the_backends_choice_alone(engine: str) -> None:
+    argv = adapter_for(engine).serve_command(PYTHON, "0.5.14", request()).argv
+    assert not any(word in part for part in argv for word in ("cuda-graph", "eager", "backend"))
 
 
 def test_sglang_on_cpu_states_its_pool_and_device() -> None:
-    command = adapter_for("sglang").serve_command(PYTHON, "0.5.14", request(has_cuda=False, enforce_eager=True))
+    command = adapter_for("sglang").serve_command(PYTHON, "0.5.14", request(has_cuda=False))
     text = " ".join(command.argv)
     assert "-m sglang.launch_server --model-path /models/canary --served-model-name canary" in text
     assert "--context-length 1024 --max-running-requests 16" in text
-    assert "--enable-metrics --decode-log-interval 10 --device cpu --max-total-tokens 8192 --mem-fraction-static 0.3" in text
-    assert "cuda-graph" not in text
+    assert "--enable-metrics --enable-cache-report --decode-log-interval 10" in text
+    assert "--device cpu --max-total-tokens 8192 --mem-fraction-static 0.3" in text
     assert command.environment["SGLANG_USE_CPU_ENGINE"] == "1"
 
 

@@ -1,7 +1,7 @@
-"""Synthetic release days with a known truth, for choosing a rule without looking at anybody's data.
+"""Synthetic release days with a known truth, for choosing between variants of a rule.
 
-Trap: a rule tuned on one file knows that file. Rule: whatever could be chosen in our rule (floors against medians or shifts, what the
-re-run must repeat, the level, the two-speeds guard) was chosen on this grid; a data file is only ever looked at afterwards.
+Trap: a rule tuned on one file knows that file. Rule: between variants of our rule this grid decides. It does not make the shipped data file
+held out: README.md says which ideas came from looking at that file.
 
 A session adds one offset to all its boots (drift), and every night is a session of its own. The re-run is a session too, shared by both
 releases, so its offset cancels; the nights do not have that luck. Scatter inside a session comes in six kinds.

@@ -4,7 +4,7 @@ Trap: a build has a number of commits instead of a version, and a checkout witho
 the last request's cache, which changes the numbers. Rule: the build is what /props says, never sorted as a release; every request asks for
 an unused cache and for raw ids.
 
-Field names are those of the server's own documentation (tools/server/README.md).
+Field names are those of the server's own documentation (tools/server/README.md); build b11434 was asked on a CPU.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LlamacppAdapter:
         return HttpRequest("/completion", body)
 
     def read_greedy(self, answer: Any) -> GreedyAnswer:
-        """Ids from `tokens`, margins from `completion_probabilities` (absent in an answer that was asked without `n_probs`)."""
+        """Ids from `tokens`, the end-of-sequence token included; margins from `completion_probabilities`, absent without `n_probs`."""
         ids = token_ids_at(answer, "tokens")
         read = _logprobs_of(answer.get("completion_probabilities"), ids)
         stop_type = at(answer, "stop_type")
@@ -84,6 +84,7 @@ class LlamacppAdapter:
 
 
 def _build(info: Any) -> str | None:
+    """`b6123` of `b6123-0c50a2b4`; None for `b0-unknown`, which is no number."""
     found = _BUILD.fullmatch(info) if isinstance(info, str) else None
     return found.group(1) if found else None
 

@@ -1,7 +1,8 @@
-"""Answers as the server's own documentation writes them (tools/server/README.md), shortened."""
+"""Answers of a real server (build b11434 on CPU), and answers as its documentation writes them (tools/server/README.md), shortened."""
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from runners.engines.llamacpp import LlamacppAdapter
 from runners.errors import UsageError
 
 ADAPTER = LlamacppAdapter()
+RECORDED = json.loads((Path(__file__).parents[2] / "data" / "answers" / "llamacpp-b11434-cpu.json").read_text())
 PROPS = {
     "default_generation_settings": {"id": 0, "n_ctx": 1024, "params": {"n_predict": -1}},
     "total_slots": 1,
@@ -41,6 +43,34 @@ def _answer(**changes: Any) -> dict[str, Any]:
     entries = [_entry(7, -0.1, (7, -0.1), (9, -2.5)), _entry(8, -0.25, (8, -0.25), (7, -1.5))]
     answer = {"content": " ab", "tokens": [7, 8], "stop": True, "stop_type": "limit", "completion_probabilities": entries}
     return {**answer, **changes}
+
+
+def test_a_real_server_is_read() -> None:
+    identity = ADAPTER.identify("b11434", {"/props": RECORDED["props"], "/v1/models": RECORDED["models"]}, "")
+    assert (identity.model, identity.max_model_len) == ("gemma", 1024), "a context of 2048 shared by two slots"
+    assert identity.version is None, "b0-unknown: a build that does not know itself"
+    assert ADAPTER.generated_tokens(RECORDED["metrics"]) == 17
+
+
+def test_a_real_answer_is_read_with_margins() -> None:
+    answer = ADAPTER.read_greedy(RECORDED["limit"])
+    assert answer.token_ids == answer.top1_ids == (506, 5279, 529, 506, 2891, 529, 7001, 236761)
+    assert (answer.text, answer.finish_reason, answer.nonfinite) == (" the capital of the country of France.", "length", None)
+    assert answer.margins[0] == pytest.approx(0.5193, abs=1e-4)
+
+
+def test_a_real_answer_that_stopped_by_itself_ends_with_the_end_token() -> None:
+    answer = ADAPTER.read_greedy(RECORDED["eos"])
+    assert (answer.token_ids, answer.text, answer.finish_reason, answer.top1_ids) == ((1,), "", "stop", (506,))
+
+
+def test_a_real_answer_without_log_probabilities_has_no_margins() -> None:
+    assert ADAPTER.read_greedy(RECORDED["without_n_probs"]).margins == (None,) * 8
+
+
+def test_a_real_refusal_is_an_answer_error() -> None:
+    with pytest.raises(AnswerError):
+        ADAPTER.read_greedy(RECORDED["refused"])
 
 
 def test_build_context_and_model_are_what_the_server_says() -> None:

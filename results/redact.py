@@ -16,7 +16,9 @@ _SECRET_OPTION = re.compile(r"(?i)^--?(?:[a-z0-9-]*-)?(?:api-key|token|hf-token|
 _PATTERNS = (
     re.compile(r"(?P<keep>[a-zA-Z][a-zA-Z0-9+.-]{1,20}://)[^\s/@'\"]{1,400}@"),
     re.compile(r"(?P<keep>(?i:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,4096}"),
-    re.compile(r"(?P<keep>\b)(?:hf_[A-Za-z0-9]{16,200}|sk-[A-Za-z0-9_-]{16,200}|gh[pousr]_[A-Za-z0-9]{20,255}|nvapi-[A-Za-z0-9_-]{20,200}|AKIA[0-9A-Z]{16})"),
+    re.compile(
+        r"(?P<keep>\b)(?:hf_[A-Za-z0-9]{16,200}|sk-[A-Za-z0-9_-]{16,200}|gh[pousr]_[A-Za-z0-9]{20,255}|nvapi-[A-Za-z0-9_-]{20,200}|AKIA[0-9A-Z]{16})"
+    ),
     re.compile(
         r"(?P<keep>(?i:\b(?:[a-z0-9_-]{0,40}[_-])?(?:api[_-]?key|token|password|passwd|secret)['\"]?\s{0,3}[:=]\s{0,3}['\"]?))"
         r"(?!(?:None|null|False|True|\d{1,9}\b)['\",\s)}]?)[^\s'\",;)}]{6,4096}"

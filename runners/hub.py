@@ -229,7 +229,7 @@ def resolve(
         progress(f"{error.message} Using the copy of {repo_id} at {local.commit[:12]} from the cache.")
         return local
     if plan.fetch_bytes and not may_download:
-        raise UsageError(f"not downloaded. {plan.sentence()}", todo="Allow the download, or name a revision that is in the cache.")
+        raise UsageError(f"not downloaded. {plan.sentence()}", todo="Allow it with --download, or name a revision that is in the cache.")
     return fetch(plan, progress, endpoint=endpoint)
 
 

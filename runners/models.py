@@ -1,7 +1,7 @@
 """From a recipe to something a server can load: a local folder, and what a timed prompt must know of its vocabulary.
 
 Trap: weights are downloaded or converted again for every boot, or half a conversion is served. Rule: every source becomes one verified
-folder in the cache, made once; nothing is fetched from a hub here.
+folder, made once; a hub's files are fetched only if the user said so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runners.errors import UsageError
+from runners import hub
+from runners.errors import Unsupported, UsageError
 from runners.gguf_models import dequantised
 from suites.canaries import zoo
 from suites.recipes import Recipe
@@ -32,9 +33,15 @@ class LocalModel:
     canary: zoo.Canary | None = None
 
 
-def materialise(recipe: Recipe, cache_root: Path, progress: Callable[[str], None]) -> LocalModel:
-    """Make the recipe's model available locally. Raises UsageError (unreadable folder), InfrastructureError or a canary's own error."""
+def materialise(recipe: Recipe, cache_root: Path, progress: Callable[[str], None], *, may_download: bool = False) -> LocalModel:
+    """Make the recipe's model available locally.
+
+    Raises UsageError (unreadable folder; a download that was not allowed), Unsupported (no weights were published), InfrastructureError or
+    a canary's own error.
+    """
     source = recipe.source
+    if source.unpublished is not None:
+        raise Unsupported(f"{recipe.name} cannot be served: {source.unpublished}")
     if source.served is not None:
         return LocalModel(source.served, None)
     if source.canary is not None:
@@ -43,7 +50,15 @@ def materialise(recipe: Recipe, cache_root: Path, progress: Callable[[str], None
         return _read(recipe.name, folder, canary)
     if source.gguf_package is not None:
         return _read(recipe.name, dequantised(source.gguf_package, cache_root, progress), None)
+    if source.hub is not None:
+        return _read(recipe.name, hub.resolve(source.hub, recipe.revision, progress, may_download=may_download).folder, None)
     return _read(recipe.name, Path(source.path or ""), None)
+
+
+def check_available(recipe: Recipe) -> None:
+    """Refuse a model that would have to be downloaded. Raises UsageError with its size and the free space, or InfrastructureError."""
+    if recipe.source.hub is not None:
+        hub.resolve(recipe.source.hub, recipe.revision, lambda line: None, may_download=False)
 
 
 def _read(name: str, folder: Path, canary: zoo.Canary | None) -> LocalModel:

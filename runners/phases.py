@@ -6,39 +6,48 @@ and conclusions belong to `runners/pipeline.py`.
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from results.records import BackendRecord, EngineBuildRecord, RecipeRecord
+from results.records import BackendRecord, EngineBuildRecord, NodeRecord, RecipeRecord
 from results.redact import plain, redact_argv, redact_environment
 from results.vocabulary import Outcome
 from runners.coherence.gate import GateFailure, GateResult, GateTarget, recheck, run_gate
-from runners.engines.base import UNKNOWN, EngineAdapter, HttpRequest, Identity, ServeCommand, ServeRequest
+from runners.engines.base import UNKNOWN, EngineAdapter, HttpRequest, Identity, ServeCommand
 from runners.engines.identity import same_public_version
 from runners.engines.registry import adapter_for
 from runners.envs.environment import Environment, ensure
-from runners.errors import InfrastructureError, InstallFailed, Unsupported
+from runners.errors import InfrastructureError, InstallFailed, SparkproofError, Unsupported, UsageError
 from runners.failure import PhaseFailure
+from runners.fit_check import fit_of
+from runners.launchers import docker as containers
+from runners.launchers.docker_cli import Docker, ImageIdentity
+from runners.launchers.endpoint import key_headers
+from runners.launchers.images import image_facts
 from runners.log_diagnosis import diagnose
 from runners.models import LocalModel, materialise
 from runners.plan import Cell, backend_id
 from runners.process.ports import free_port
 from runners.process.ready import NotReady, Probes
-from runners.process.serve_script import write_serve_script
+from runners.process.serve_script import container_by_hand, write_serve_script
 from runners.process.server import LaunchError
 from runners.prompts import PromptKey, Vocabulary, timed_prompt
 from runners.recorder import Recorder
 from runners.request_fields import RequestFields, probe_request_fields
-from runners.server_client import ServerClient, api_key_headers
+from runners.serve_request import serve_command, serve_request
+from runners.server_client import ServerClient
 from runners.serving import RemoteServer, Serving
 from runners.stream import Target
 from runners.throughput import BatchDone, BatchStarted, ThroughputPlan, measure
+from suites.backends import Expressed
 from suites.backends import Unsupported as BackendUnsupported
 
-MAX_NUM_SEQS = 16
-"""Sequences a measured server must take at once: the largest batch of the gate and of the standard workloads, with room."""
+MODEL_WARMUPS, CANARY_WARMUPS = 6, 2
+"""Warm-up batches at most (M10). A canary's rate is launch overhead, which need not settle and is no model's speed: two must do."""
 _COMMON_IDS = 30_000
 _PROBE_TOKENS = 32
 
@@ -49,15 +58,18 @@ class Boot:
 
     cell: Cell
     recorder: Recorder
+    node: NodeRecord
     cache_root: Path
     has_cuda: bool
     progress: Callable[[str], None]
+    may_download: bool = False
+    docker: Docker = field(default_factory=Docker)
+    image: ImageIdentity | None = None
     environment: Environment | None = None
     model: LocalModel | None = None
     serving: Serving | None = None
     identity: Identity | None = None
     fields: RequestFields | None = None
-    gate: GateResult | None = None
     adapter: EngineAdapter = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +85,17 @@ class Boot:
         """Address and model name of the running server."""
         assert self.serving is not None
         assert self.model is not None
-        return Target(self.serving.base_url, self.model.name, api_key_headers())
+        return Target(self.serving.base_url, self.model.name, self.headers)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What goes with every request: an endpoint's API key. Our own servers get none."""
+        spec = self.cell.spec
+        return key_headers(spec.target, os.environ) if spec.distribution == "endpoint" else {}
+
+    def client(self) -> ServerClient:
+        """A client for short questions to the running server."""
+        return ServerClient(self.require_serving().base_url, self.headers)
 
     def gate_target(self) -> GateTarget:
         """What the gate judges."""
@@ -84,7 +106,7 @@ class Boot:
             model=model.name,
             canary=model.canary,
             bos=self.cell.recipe.bos,
-            headers=api_key_headers(),
+            headers=self.headers,
         )
 
     def require_serving(self) -> Serving:
@@ -113,6 +135,9 @@ def resolve(boot: Boot) -> None:
         ),
         recipe_id=cell.recipe.recipe_id,
     )
+    reason = cell.recipe.unsupported(cell.spec.name, cell.spec.version)
+    if reason is not None:
+        raise PhaseFailure(Outcome.UNSUPPORTED, reason)
     if isinstance(cell.expressed, BackendUnsupported):
         raise PhaseFailure(Outcome.UNSUPPORTED, f"{cell.spec} cannot express backend {cell.backend.name}: {cell.expressed.reason}")
     identity = backend_id(cell.spec.name, cell.backend, cell.expressed)
@@ -127,10 +152,28 @@ def resolve(boot: Boot) -> None:
         backend_id=identity,
         configured=dict(cell.expressed.configured),
     )
+    _check_memory(boot, cell.expressed)
+    for report in cell.recipe.known_bad_for(cell.spec.name, boot.version):
+        way_round = f" Way round: {report.workaround}" if report.workaround else ""
+        recorder.warn(f"reported broken ({report.link}; {report.kernel}, {report.seen_in}): {report.symptom}.{way_round}")
+
+
+def _check_memory(boot: Boot, expressed: Expressed) -> None:
+    if boot.cell.spec.distribution == "endpoint":
+        return
+    fit = fit_of(boot.cell.recipe, expressed, boot.node, has_cuda=boot.has_cuda)
+    if fit is None:
+        return
+    if fit.refused:
+        raise PhaseFailure(Outcome.UNSUPPORTED, f"does not fit: {fit.sentence}")
+    if fit.verdict != "fits":
+        boot.recorder.warn(fit.sentence)
 
 
 def install(boot: Boot) -> None:
     """Make the environment and the model available; both are made once and reused."""
+    if boot.cell.spec.distribution == "docker":
+        _get_image(boot)
     if boot.cell.spec.distribution == "venv":
         try:
             boot.environment = ensure(boot.cell.spec, has_cuda=boot.has_cuda, progress=boot.progress, cache_root=boot.cache_root)
@@ -147,50 +190,69 @@ def install(boot: Boot) -> None:
             cell_id=boot.cell.cell_id(boot.recorder.run.node_id, build.digest),
         )
     try:
-        boot.model = materialise(boot.cell.recipe, boot.cache_root, boot.progress)
+        boot.model = materialise(boot.cell.recipe, boot.cache_root, boot.progress, may_download=boot.may_download)
+    except Unsupported as error:
+        raise PhaseFailure(Outcome.UNSUPPORTED, str(error)) from error
     except (InfrastructureError, InstallFailed) as error:
         raise PhaseFailure(Outcome.INFRASTRUCTURE, f"the model could not be prepared: {error}") from error
+    recipe, path = boot.cell.recipe, boot.model.path
+    if recipe.source.hub is not None and path is not None and path.name != recipe.revision:
+        boot.recorder.warn(f"the recipe pins no commit; {recipe.source.hub} at {path.name} is what was served")
+
+
+def _get_image(boot: Boot) -> None:
+    """The image, pulled if it is not here. What was pulled is the build: a tag may move, a digest does not."""
+    spec = boot.cell.spec
+    try:
+        boot.docker.check()
+        image = boot.docker.ensure_image(spec.target, platform.machine(), boot.progress)
+    except SparkproofError as error:
+        raise PhaseFailure(Outcome.INFRASTRUCTURE, str(error)) from error
+    boot.image = image
+    build_id = image.image_id.removeprefix("sha256:")
+    boot.recorder.update(
+        build=EngineBuildRecord(build_id, spec.name, boot.version, spec.distribution, image_digest=image.digest or image.image_id),
+        build_id=build_id,
+        cell_id=boot.cell.cell_id(boot.recorder.run.node_id, build_id),
+    )
+    for fact in image_facts():
+        if fact.engine == spec.name and fact.image.replace("{version}", boot.version) == spec.target and fact.evidence != "seen":
+            boot.recorder.warn(f"the image {spec.target} is known for this release as {fact.evidence} only ({fact.source})")
 
 
 def launch_server(boot: Boot, serve: Callable[[ServeCommand, int], Serving]) -> None:
     """Start our own server with the exact command recorded, or attach to the endpoint. `serve` starts a command on a port."""
     spec, model = boot.cell.spec, boot.require_model()
     if spec.distribution == "endpoint":
-        boot.serving = RemoteServer(spec.target)
+        boot.serving = RemoteServer(spec.target, boot.headers)
         return
-    assert boot.environment is not None
     port = free_port()
-    command = boot.adapter.serve_command(boot.environment.python, boot.version, serve_request(boot, model, port))
-    boot.recorder.update(command=redact_argv(command.argv), environment=redact_environment(command.environment))
-    write_serve_script(command, boot.recorder.folder.serve_script)
+    request = serve_request(boot.cell, model_path=str(model.path), served_name=model.name, port=port, has_cuda=boot.has_cuda)
+    command = serve_command(boot.cell, boot.environment.python if boot.environment is not None else Path(), request)
     try:
+        if boot.image is not None:
+            run_id, mounts = boot.recorder.run.run_id, mounts_of(model)
+            argv = containers.planned_argv(boot.docker, command, boot.image, run_id, port, mounts, has_cuda=boot.has_cuda)
+            script = container_by_hand(argv, command.environment)
+        else:
+            argv, script = command.argv, command
+        boot.recorder.update(command=redact_argv(argv), environment=redact_environment(command.environment))
+        write_serve_script(script, boot.recorder.folder.serve_script)
         boot.serving = serve(command, port)
-    except LaunchError as error:
+    except (LaunchError, InfrastructureError, UsageError) as error:
         raise PhaseFailure(Outcome.INFRASTRUCTURE, str(error)) from error
 
 
-def serve_request(boot: Boot, model: LocalModel, port: int) -> ServeRequest:
-    """What shall be served, from recipe and backend."""
-    expressed = boot.cell.expressed
-    assert not isinstance(expressed, BackendUnsupported)
-    return ServeRequest(
-        model_path=str(model.path),
-        served_name=model.name,
-        host="127.0.0.1",
-        port=port,
-        has_cuda=boot.has_cuda,
-        max_model_len=boot.cell.recipe.max_model_len,
-        max_num_seqs=MAX_NUM_SEQS,
-        arguments=(*boot.cell.recipe.arguments.get(boot.cell.spec.name, ()), *expressed.arguments),
-        environment=expressed.environment,
-    )
+def mounts_of(model: LocalModel) -> tuple[containers.Mount, ...]:
+    """The folders that a container needs to see of the node."""
+    return containers.model_mounts(model.path) if model.path is not None else ()
 
 
 def ready(boot: Boot) -> None:
     """Wait until our server answers with a token, or say why it never will."""
     serving, model = boot.require_serving(), boot.require_model()
     prompt = probe_prompt(model)
-    client = ServerClient(serving.base_url)
+    client = boot.client()
     try:
         probes = Probes(
             health=client.health,
@@ -208,7 +270,7 @@ def ready(boot: Boot) -> None:
 def identify(boot: Boot) -> None:
     """Ask the server what it is; a version that is not the one asked for is a failure (M24)."""
     serving = boot.require_serving()
-    client = ServerClient(serving.base_url)
+    client = boot.client()
     try:
         answers: dict[str, Any] = {}
         for request in boot.adapter.info_requests(boot.version):
@@ -255,7 +317,8 @@ def _judge(boot: Boot, result: GateResult | GateFailure) -> None:
     boot.recorder.append(result.records)
     if isinstance(result, GateFailure):
         raise server_failure(boot, result.reason, is_hang=result.is_hang)
-    boot.gate = result
+    for note in result.notes:
+        boot.recorder.warn(note)
     if result.outcome is not None:
         raise PhaseFailure(result.outcome, result.reason)
 
@@ -282,6 +345,7 @@ def throughput(boot: Boot) -> None:
         vocabulary=vocabulary_of(model),
         accepted=boot.fields.accepted,
         launch_bound=boot.cell.recipe.launch_bound,
+        max_warmups=CANARY_WARMUPS if boot.cell.recipe.launch_bound else MODEL_WARMUPS,
         max_model_len=boot.recorder.run.max_model_len,
     )
 

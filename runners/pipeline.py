@@ -7,6 +7,7 @@ kind becomes the conclusion of the row, teardown always runs, and only then is t
 from __future__ import annotations
 
 import errno
+import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,13 +23,16 @@ from runners.engines.base import ServeCommand
 from runners.engines.kernels import mismatches
 from runners.errors import SparkproofError
 from runners.failure import PhaseFailure
+from runners.launchers import docker as containers
+from runners.launchers.docker_server import DockerServer
+from runners.launchers.endpoint import conceal
 from runners.phases import Boot
 from runners.plan import PlannedBoot
 from runners.process.interrupt import Interrupted, Interrupts
 from runners.process.log import shorten
 from runners.process.server import launch
 from runners.recorder import Recorder, utc_now
-from runners.serving import OwnServer, Serving
+from runners.serving import Hurry, OwnServer, Serving
 from suites.errors import SuiteError
 
 
@@ -44,15 +48,17 @@ class Workshop:
     interrupts: Interrupts
     progress: Callable[[Phase, str], None] = lambda phase, detail: None
     keep_server: bool = False
+    may_download: bool = False
 
 
 @dataclass
 class BootResult:
-    """How a boot ended. `kept` is the address of a server left running on request; `unsafe` why no further boot may follow on this node."""
+    """How a boot ended. `kept` is the address of a server left running on request, `kept_end` the command that ends it; `unsafe` why no
+    further boot may follow on this node."""
 
     run: RunRecord
     kept: str | None = None
-    kept_pid: int | None = None
+    kept_end: str | None = None
     unsafe: str | None = None
     unstored: str | None = None
     notes: list[str] = field(default_factory=list)
@@ -64,9 +70,11 @@ def run_boot(planned: PlannedBoot, shop: Workshop) -> BootResult:
     boot = Boot(
         cell=planned.cell,
         recorder=recorder,
+        node=shop.node,
         cache_root=shop.cache_root,
         has_cuda=shop.has_cuda,
-        progress=lambda detail: shop.progress(recorder.run.phase, detail),
+        progress=lambda detail: shop.progress(recorder.run.phase, conceal(detail, os.environ)),
+        may_download=shop.may_download,
     )
     result = BootResult(recorder.run)
     try:
@@ -112,7 +120,12 @@ def _recorder(planned: PlannedBoot, shop: Workshop) -> Recorder:
         protocol_version=PROTOCOL_VERSION,
         started_at=utc_now(),
     )
-    return Recorder(shop.store, BootSummary(run, shop.node), on_phase=lambda phase: shop.progress(phase, ""))
+    return Recorder(
+        shop.store,
+        BootSummary(run, shop.node),
+        on_phase=lambda phase: shop.progress(phase, ""),
+        conceal=lambda text: conceal(text, os.environ),
+    )
 
 
 def _run_phases(boot: Boot, shop: Workshop) -> None:
@@ -123,10 +136,10 @@ def _run_phases(boot: Boot, shop: Workshop) -> None:
 
     def serve(command: ServeCommand, port: int) -> Serving:
         with shop.interrupts.held_back():
-            process = launch(command, recorder.folder.path, recorder.run.run_id, port)
-            boot.serving = OwnServer(process, emit, lambda: recorder.run.phase, shop.interrupts.hurry)
-        recorder.update(memory_baseline_bytes=process.record.memory_baseline_bytes)
-        return boot.serving
+            server = _start(boot, command, port, emit, shop.interrupts.hurry)
+            boot.serving = server
+        recorder.update(memory_baseline_bytes=server.process.record.memory_baseline_bytes)
+        return server
 
     with recorder.phase(Phase.RESOLVE):
         phases.resolve(boot)
@@ -149,6 +162,16 @@ def _run_phases(boot: Boot, shop: Workshop) -> None:
         phases.check_again(boot)
 
 
+def _start(boot: Boot, command: ServeCommand, port: int, emit: Callable[[ResourceRecord], None], hurry: Hurry) -> OwnServer | DockerServer:
+    recorder = boot.recorder
+    folder, run_id = recorder.folder.path, recorder.run.run_id
+    if boot.image is None:
+        return OwnServer(launch(command, folder, run_id, port), emit, lambda: recorder.run.phase, hurry)
+    mounts = phases.mounts_of(boot.require_model())
+    container = containers.launch(boot.docker, command, boot.image, folder, run_id, port, mounts, has_cuda=boot.has_cuda)
+    return DockerServer(container, emit, lambda: recorder.run.phase, hurry)
+
+
 def _conclusion(boot: Boot) -> tuple[Outcome, str | None]:
     """Pass, unless a kernel that was asked for is not the one that ran (M23). A kernel nobody reports is unknown, which is no fallback."""
     run = boot.recorder.run
@@ -163,8 +186,8 @@ def _tear_down(boot: Boot, shop: Workshop, result: BootResult) -> None:
     recorder, serving = boot.recorder, boot.serving
     if serving is None:
         return
-    if shop.keep_server and recorder.run.outcome is Outcome.PASS and isinstance(serving, OwnServer):
-        result.kept, result.kept_pid = serving.base_url, serving.process.record.pid
+    if shop.keep_server and recorder.run.outcome is Outcome.PASS and isinstance(serving, OwnServer | DockerServer):
+        result.kept, result.kept_end = serving.base_url, serving.end_by_hand
         result.notes.extend(serving.unwatch())
         return
     with recorder.phase(Phase.TEARDOWN):

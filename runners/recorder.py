@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from results.boot_folder import BootFolder, BootSummary
@@ -22,6 +23,7 @@ from results.store import Store
 from results.vocabulary import Outcome, Phase
 from runners.node.memory import used_memory_bytes
 
+_Row = CoherenceRecord | SampleRecord | ResourceRecord | PhaseRecord
 _REASON_LIMIT = 2_000
 _EXCERPT_LIMIT = 8_000
 
@@ -32,12 +34,23 @@ def utc_now() -> str:
 
 
 class Recorder:
-    """The one writer of a boot's folder. Thread-safe: telemetry appends while phases run."""
+    """The one writer of a boot's folder. Thread-safe: telemetry appends while phases run.
 
-    def __init__(self, store: Store, summary: BootSummary, *, on_phase: Callable[[Phase], None] = lambda _: None) -> None:
+    `conceal` takes a secret out of a text; everything that a server may have said passes it before it is kept.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        summary: BootSummary,
+        *,
+        on_phase: Callable[[Phase], None] = lambda _: None,
+        conceal: Callable[[str], str] = lambda text: text,
+    ) -> None:
         self._store = store
         self._summary = summary
         self._on_phase = on_phase
+        self._conceal = conceal
         self._lock = threading.Lock()
         self.folder = BootFolder(store.boots, summary.run.run_id)
         self._memory_peak: int | None = None
@@ -58,18 +71,18 @@ class Recorder:
     def update(self, **fields: Any) -> None:
         """Change fields of the run row (or `build`, `recipe`, `backend`, `node` of the summary) and write the folder."""
         dimensions = {k: fields.pop(k) for k in ("node", "build", "recipe", "backend") if k in fields}
-        run = dataclasses.replace(self._summary.run, **fields)
+        run = dataclasses.replace(self._summary.run, **{name: _cleaned(value, self._conceal) for name, value in fields.items()})
         self._summary = dataclasses.replace(self._summary, run=run, **dimensions)
         self._write()
 
-    def append(self, rows: Iterable[CoherenceRecord | SampleRecord | ResourceRecord | PhaseRecord]) -> None:
+    def append(self, rows: Iterable[_Row]) -> None:
         """Append rows to the folder at once."""
         rows = tuple(rows)
         for row in rows:
             if isinstance(row, ResourceRecord) and row.memory_used_bytes is not None:
                 self._memory_peak = max(self._memory_peak or 0, row.memory_used_bytes)
         with self._lock:
-            self.folder.append(rows)
+            self.folder.append(_without_secrets(row, self._conceal) for row in rows)
 
     def warn(self, text: str) -> None:
         """Add a warning that belongs to this boot's result."""
@@ -136,3 +149,20 @@ class Recorder:
             self.unstored = None
         except StoreError as error:
             self.unstored = str(error)
+
+
+def _without_secrets(row: _Row, conceal: Callable[[str], str]) -> _Row:
+    texts = {f.name: value for f in dataclasses.fields(row) if isinstance(value := getattr(row, f.name), str)}
+    changed = {name: clean for name, value in texts.items() if (clean := _cleaned(value, conceal)) != value}
+    return dataclasses.replace(row, **changed) if changed else row
+
+
+def _cleaned(value: Any, conceal: Callable[[str], str]) -> Any:
+    """`value` with every text in it (also inside lists and mappings) concealed."""
+    if isinstance(value, StrEnum):
+        return value
+    if isinstance(value, str):
+        return conceal(value)
+    if isinstance(value, dict):
+        return {conceal(k) if isinstance(k, str) else k: _cleaned(v, conceal) for k, v in value.items()}
+    return tuple(_cleaned(item, conceal) for item in value) if isinstance(value, tuple) else value

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,12 +38,6 @@ class Answer:
         return self.status == 200
 
 
-def api_key_headers() -> dict[str, str]:
-    """Authorization for an endpoint, if the user set a key."""
-    key = os.environ.get(API_KEY_VARIABLE)
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
 def is_loopback(base_url: str) -> bool:
     """Whether the server is on this machine."""
     host = urlsplit(base_url).hostname or ""
@@ -55,12 +48,12 @@ def is_loopback(base_url: str) -> bool:
 
 
 class ServerClient:
-    """Synchronous questions to one server at `base_url` (no trailing slash)."""
+    """Synchronous questions to one server at `base_url` (no trailing slash). `headers` go with each of them."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, headers: Mapping[str, str] | None = None) -> None:
         self.base_url = base_url.rstrip("/")
         self._http = httpx.Client(
-            base_url=self.base_url, trust_env=not is_loopback(base_url), headers=api_key_headers(), follow_redirects=False
+            base_url=self.base_url, trust_env=not is_loopback(base_url), headers=dict(headers or {}), follow_redirects=False
         )
 
     def close(self) -> None:

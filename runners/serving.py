@@ -7,7 +7,7 @@ server cannot tell (an endpoint has no log and no processes of ours) is None or 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from results.records import ResourceRecord
@@ -85,6 +85,11 @@ class OwnServer:
         """See Serving."""
         return self._telemetry.guard.trouble
 
+    @property
+    def end_by_hand(self) -> str:
+        """The command that ends it when it is kept."""
+        return f"kill -- -{self.process.record.pid}"
+
     def unwatch(self) -> tuple[str, ...]:
         """Stop telemetry; what it could not sample."""
         self._telemetry.stop()
@@ -101,10 +106,11 @@ class OwnServer:
 
 
 class RemoteServer:
-    """A server that already runs and that we leave running."""
+    """A server that already runs and that we leave running. `headers` carry its API key, if it has one."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, headers: Mapping[str, str] | None = None) -> None:
         self.base_url = base_url.rstrip("/")
+        self._headers = dict(headers or {})
 
     def wait_ready(self, served_name: str, probes: Probes) -> Ready | NotReady:
         """It is ready now or not at all: nobody starts it for us."""
@@ -126,7 +132,7 @@ class RemoteServer:
 
     def ended(self) -> str | None:
         """See Serving."""
-        client = ServerClient(self.base_url)
+        client = ServerClient(self.base_url, self._headers)
         try:
             return None if client.health() else "the endpoint no longer answers /health"
         finally:

@@ -7,6 +7,7 @@ starts, the node is locked for the visit, and what an earlier visit left behind 
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import uuid
 from collections.abc import Callable, Sequence
@@ -19,19 +20,23 @@ import platformdirs
 from results.records import NodeRecord
 from results.store import Store
 from results.vocabulary import Outcome, Phase
-from runners.engines.base import ServeCommand, ServeRequest
-from runners.engines.registry import adapter_for
+from runners.engines.base import ServeCommand
 from runners.envs.resolve import resolve_version
 from runners.errors import UsageError
+from runners.fit_check import fit_of
+from runners.launchers.docker_cli import Docker
+from runners.launchers.endpoint import key_headers
+from runners.models import check_available
 from runners.node.facts import has_cuda, read_node
 from runners.node.lock import LockOwner, node_lock
 from runners.pipeline import BootResult, Workshop, run_boot
-from runners.plan import PlannedBoot, plan_boots
+from runners.plan import Cell, PlannedBoot, plan_boots
 from runners.process.interrupt import Interrupts, interruptible
+from runners.serve_request import serve_command, serve_request
 from runners.spec import EngineSpec
-from runners.stale import StaleBoot, end_stale_boots
+from runners.stale import StaleBoot, end_stale_boots, end_stray_containers
+from suites.backends import Expressed, backend_for
 from suites.backends import Unsupported as BackendUnsupported
-from suites.backends import backend_for
 from suites.recipes import Recipe, Source, recipe_for
 from suites.suite_files import suite_for
 from suites.workloads import Workload
@@ -51,6 +56,7 @@ class RunRequest:
     boots: int | None = None
     keep_server: bool = False
     label: str | None = None
+    download: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,9 @@ def make_plan(request: RunRequest, read: Callable[[str | None], NodeRecord] = re
     """Check and order everything. Raises UsageError, SuiteError, Unsupported or InfrastructureError before anything starts."""
     suite = suite_for(request.suite)
     parsed = [EngineSpec.parse(text) for text in request.engines] or [EngineSpec(DEFAULT_ENGINE)]
+    for spec in parsed:
+        if spec.distribution == "endpoint":
+            key_headers(spec.target, os.environ)  # a key that must not travel there is refused now
     node = read(request.label)
     cuda = has_cuda(node)
     recipes = [_recipe(name, parsed) for name in request.models] or [recipe_for(name) for name in suite.recipes]
@@ -127,30 +136,43 @@ def commands_of(plan: Plan) -> list[tuple[PlannedBoot, ServeCommand | str]]:
         cell = planned.cell
         if isinstance(cell.expressed, BackendUnsupported):
             shown.append((planned, f"unsupported: {cell.expressed.reason}"))
-        elif cell.spec.distribution != "venv":
+        elif cell.spec.distribution == "endpoint":
             shown.append((planned, f"attaches to {cell.spec.target}"))
+        elif reason := cell.recipe.unsupported(cell.spec.name, cell.spec.version):
+            shown.append((planned, f"unsupported: {reason}"))
         else:
-            request = ServeRequest(
-                model_path=cell.recipe.source.path or f"<{cell.recipe.model}>",
-                served_name=cell.recipe.name,
-                host="127.0.0.1",
-                port=0,
-                has_cuda=has_cuda(plan.node),
-                max_model_len=cell.recipe.max_model_len,
-                arguments=(*cell.recipe.arguments.get(cell.spec.name, ()), *cell.expressed.arguments),
-                environment=cell.expressed.environment,
-            )
-            python = Path(f"<environment of {cell.spec}>/bin/python")
-            shown.append((planned, adapter_for(cell.spec.name).serve_command(python, cell.spec.version or "", request)))
+            path = cell.recipe.source.path or f"<{cell.recipe.model}>"
+            request = serve_request(cell, model_path=path, served_name=cell.recipe.name, port=0, has_cuda=has_cuda(plan.node))
+            shown.append((planned, serve_command(cell, Path(f"<environment of {cell.spec}>/bin/python"), request)))
     return shown
+
+
+def _check_models(plan: Plan) -> None:
+    """Refuse a model that is not here before anything starts. What cannot be served anyway is left to the boot, which says why."""
+    cells = (planned.cell for planned in plan.boots)
+    for recipe in {cell.recipe.recipe_id: cell.recipe for cell in cells if _can_be_served(cell, plan.node)}.values():
+        check_available(recipe)
+
+
+def _can_be_served(cell: Cell, node: NodeRecord) -> bool:
+    if not isinstance(cell.expressed, Expressed) or cell.recipe.unsupported(cell.spec.name, cell.spec.version) is not None:
+        return False
+    fit = fit_of(cell.recipe, cell.expressed, node, has_cuda=has_cuda(node))
+    return fit is None or not fit.refused
 
 
 def run_session(request: RunRequest, plan: Plan, store: Store, cache_root: Path, watcher: Watcher) -> list[BootResult]:
     """Make every boot of the plan. Stops early when interrupted, or when a teardown could not prove that the node is clean (M22)."""
+    if not request.download:
+        _check_models(plan)
     results: list[BootResult] = []
     state_dir = platformdirs.user_state_path("sparkproof")
     with interruptible() as interrupts, node_lock(state_dir, sys.argv, on_wait=watcher.waiting):
         stale = end_stale_boots(store)
+        if any(planned.cell.spec.distribution == "docker" for planned in plan.boots):
+            docker = Docker()
+            docker.check()
+            stale += end_stray_containers(store, docker)
         if stale:
             watcher.stale(stale)
         store.ingest_pending()
@@ -175,4 +197,5 @@ def _workshop(request: RunRequest, plan: Plan, store: Store, cache_root: Path, w
         interrupts=interrupts,
         progress=watcher.phase,
         keep_server=request.keep_server,
+        may_download=request.download,
     )

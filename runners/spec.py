@@ -1,7 +1,7 @@
 """`vllm==0.32.0@docker:IMAGE`: which engine, which version, and where it comes from.
 
 Trap: a fork's build number (`0.1.dev21830+g...`) is sorted between releases and looks like a very old vLLM. Rule: one parser, versions are
-PEP 440 or refused, and only a plain release has a place in the order of releases.
+PEP 440 (at an endpoint also a build number such as `b6123`) or refused, and only a plain release has a place in the order of releases.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from packaging.utils import InvalidName, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from runners.errors import UsageError
+from runners.launchers.images import default_image
 
 Distribution = Literal["venv", "docker", "endpoint"]
 
 _MOST_CHARACTERS = 1000
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}")
-_FORM = "Write NAME==VERSION, optionally followed by @venv, @docker:IMAGE or @endpoint:URL."
+_BUILD_NUMBER = re.compile(r"b\d{1,9}")
+_FORM = "Write NAME==VERSION, optionally followed by @venv, @docker, @docker:IMAGE or @endpoint:URL."
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,10 @@ class EngineSpec:
 
     @classmethod
     def parse(cls, text: str) -> EngineSpec:
-        """Read `name[==version][@venv|@docker:IMAGE|@endpoint:URL]`; `str()` is the inverse. Raises UsageError."""
+        """Read `name[==version][@venv|@docker[:IMAGE]|@endpoint:URL]`; `str()` is the inverse. Raises UsageError.
+
+        `@docker` without an image takes the default image of that release, if one is known.
+        """
         if len(text) > _MOST_CHARACTERS:
             raise UsageError(f"an engine spec has at most {_MOST_CHARACTERS} characters, this one has {len(text):,}.", todo=_FORM)
         wanted, at, origin = text.strip().partition("@")
@@ -47,7 +52,10 @@ class EngineSpec:
             name = canonicalize_name(name, validate=True)
         except InvalidName:
             raise UsageError(f"{name!r} in {text!r} is not the name of an engine.", todo=_FORM) from None
-        return cls(name, _version(version, text, distribution) if equals else None, distribution, target)
+        wanted_version = _version(version, text, distribution) if equals else None
+        if distribution == "docker" and not target:
+            target = default_image(name, wanted_version)[0]
+        return cls(name, wanted_version, distribution, target)
 
     def __str__(self) -> str:
         version = f"=={self.version}" if self.version is not None else ""
@@ -55,17 +63,22 @@ class EngineSpec:
 
     @property
     def release(self) -> Version | None:
-        """The version as something that can be ordered among releases; None without a version and for fork or nightly builds."""
+        """The version as something that can be ordered among releases; None without a version and for fork, nightly or numbered builds."""
         return None if self.version is None or is_fork_build(self.version) else Version(self.version)
 
 
 def is_fork_build(version: str) -> bool:
-    """Whether a version names a commit (`.dev`, `+g1a2b3c`) instead of a release; such a version is not comparable with any release."""
-    parsed = Version(version)
+    """Whether a version names a commit (`.dev`, `+g1a2b3c`, `b6123`) instead of a release; such a version is not comparable with any."""
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return True
     return parsed.is_devrelease or parsed.local is not None
 
 
 def _version(version: str, text: str, distribution: Distribution) -> str:
+    if distribution == "endpoint" and _BUILD_NUMBER.fullmatch(version):
+        return version
     try:
         normal = str(Version(version))
     except InvalidVersion:
@@ -82,6 +95,8 @@ def _origin(origin: str, text: str) -> tuple[Distribution, str]:
     kind, _, target = origin.partition(":")
     if origin == "venv":
         return "venv", ""
+    if origin == "docker":
+        return "docker", ""
     if kind == "docker":
         if not _IMAGE.fullmatch(target):
             raise UsageError(f"{target!r} in {text!r} is not the name of an image.", todo=_FORM)

@@ -1,7 +1,7 @@
 """What an earlier runner left behind: boots without an outcome, and servers without a runner.
 
 Trap: after `kill -9` or a power cut a server keeps the memory, and its boot looks as if it were still running. Rule: every start looks for
-boots without an outcome whose runner is gone, ends exactly their processes, and files them as `interrupted`.
+boots without an outcome whose runner is gone, ends exactly their processes and containers, and files them as `interrupted`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,36 @@ from results.boot_folder import BootFolder, all_folders
 from results.errors import FolderError
 from results.store import Store
 from results.vocabulary import Outcome
+from runners.launchers import docker_server
+from runners.launchers.docker_cli import Docker
 from runners.process.teardown import TeardownProof, end_orphans
 from runners.recorder import utc_now
+
+
+def end_boot(folder: BootFolder, docker: Docker | None = None) -> TeardownProof:
+    """End what was started for one boot: its container if it had one, else its processes."""
+    container = docker_server.end_orphan(docker or Docker(), folder.path)
+    return container if container is not None else end_orphans(folder.path)
+
+
+def end_stray_containers(store: Store, docker: Docker) -> list[StaleBoot]:
+    """Remove containers of ours whose runner is gone, even if their boot's folder is gone too; after `end_stale_boots`.
+
+    A boot that this store knows as ended keeps its container: it was left running on request. Raises in words if docker does not answer.
+    """
+    found = []
+    for orphan, gone in docker_server.end_orphans(docker, spare=lambda run_id: _is_finished(store, run_id)):
+        name = f"container {orphan.container_id[:12]}"
+        reason = f"the {name} is removed, memory is not judged" if gone else f"the {name} is still there"
+        found.append(StaleBoot(orphan.run_id, TeardownProof(gone, 0.0, False, (), None, reason)))
+    return found
+
+
+def _is_finished(store: Store, run_id: str) -> bool:
+    try:
+        return BootFolder(store.boots, run_id).summary().run.outcome is not None
+    except FolderError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -39,7 +67,7 @@ def end_stale_boots(store: Store, end: Callable[[BootFolder], TeardownProof] | N
             continue  # `rebuild` names damaged folders
         if summary.run.outcome is not None:
             continue
-        proof = end(folder) if end else end_orphans(folder.path)
+        proof = (end or end_boot)(folder)
         found.append(StaleBoot(folder.run_id, proof))
         if proof.clean:
             run = dataclasses.replace(

@@ -45,8 +45,8 @@ class ThroughputPlan:
     vocabulary: Vocabulary
     accepted: frozenset[str]
     launch_bound: bool
+    max_warmups: int
     max_model_len: int | None = None
-    max_warmups: int = 6
     policy: StreamPolicy = field(default_factory=StreamPolicy)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from runners.cli.lint import lint
 from runners.cli.rebuild import rebuild
 from runners.cli.run import run
 from runners.cli.runs import runs
+from runners.cli.serve_script import serve_script
 from runners.cli.show import show
 
 app = typer.Typer(
@@ -18,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, runs, show, explain, lint, rebuild):
+for command in (run, runs, show, explain, lint, serve_script, rebuild):
     app.command()(command)
 
 

@@ -89,7 +89,7 @@ class SessionProgress:
         reason = f": {_safe(run.reason)[:400]}" if run.reason else ""
         err.print(f"[{style}]{run.outcome}[/] {_safe(self._label)}{reason}")
         if result.kept:
-            self._line(f"left running at {result.kept}, as asked; stop it with: kill -- -{result.kept_pid}")
+            self._line(f"left running at {result.kept}, as asked; stop it with: {result.kept_end}")
         if result.unstored:
             self._line(f"not in the database yet: {result.unstored}")
         if result.unsafe:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +21,7 @@ _MANY = "May be given several times."
 
 
 def run(
-    engine: Annotated[list[str] | None, typer.Option(help=f"name==version[@venv|@docker:IMAGE|@endpoint:URL]. {_MANY}")] = None,
+    engine: Annotated[list[str] | None, typer.Option(help=f"name==version[@venv|@docker[:IMAGE]|@endpoint:URL]. {_MANY}")] = None,
     model: Annotated[
         list[str] | None, typer.Option(help=f"Recipe, checkpoint folder, or served:NAME at an endpoint; default: the suite's. {_MANY}")
     ] = None,
@@ -31,6 +31,7 @@ def run(
     boots: Annotated[int | None, typer.Option(min=1, max=20, help="Starts of each cell.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and the commands; start nothing.")] = False,
     keep_server: Annotated[bool, typer.Option("--keep-server", help="Leave a server that passed running.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="Allow fetching model files from a hub.")] = False,
     label: Annotated[str | None, typer.Option(help="What you call this node.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -49,7 +50,9 @@ def run(
     Exit codes: 0 every cell passes, 1 a cell is broken, 2 usage, 3 our or the node's fault, 130 interrupted.
     """
     with errors_shown():
-        request = RunRequest(tuple(engine or ()), tuple(model or ()), tuple(backend or ()), suite, repeats, boots, keep_server, label)
+        request = RunRequest(
+            tuple(engine or ()), tuple(model or ()), tuple(backend or ()), suite, repeats, boots, keep_server, label, download
+        )
         with err.status("checking what was asked for ..."):
             plan = make_plan(request)
         if dry_run:
@@ -74,7 +77,7 @@ def run(
 
 
 def _show_plan(plan: Plan, json_: bool) -> None:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for planned, command in commands_of(plan):
         cell = planned.cell
         rows.append(
@@ -94,6 +97,7 @@ def _show_plan(plan: Plan, json_: bool) -> None:
         return
     out.print(f"node {plain(plan.node.label, 80)}: {len(rows)} boots", markup=False)
     for row in rows:
+        variables = [f"{k}={shlex.quote(v)}" for k, v in sorted(row["environment"].items())]
         out.print(f"\n{row['engine']} · {row['model']} · {row['backend']} · boot {row['boot']}", markup=False, style="bold")
-        text = row["note"] or " ".join([*(f"{k}={shlex.quote(v)}" for k, v in sorted(row["environment"].items())), row["command"]])
+        text = row["note"] or " ".join([*variables, row["command"]])
         out.print(plain(str(text), 4_000), markup=False, soft_wrap=True)

@@ -30,14 +30,15 @@ def show(
     """
     with errors_shown():
         store = open_store()
-        detail = _detail(store, _full_id(store, run))
+        detail = _detail(store, full_run_id(store, run))
         if json_:
             print_json(detail)
         else:
             out.print(_render(store, detail))
 
 
-def _full_id(store: Store, run: str) -> str:
+def full_run_id(store: Store, run: str) -> str:
+    """The id of the one boot whose id ends with `run`. Raises UsageError."""
     rows = store.query("SELECT run_id FROM runs WHERE ends_with(run_id, ?) LIMIT 3", [run[:64]])
     if len(rows) != 1:
         what = "several runs end so" if rows else "no such run"

@@ -18,7 +18,9 @@ from runners.engines.base import AnswerError, HttpRequest
 LEAST_LOGPROB = -9998.0
 """vLLM writes -9999.0 for minus infinity, because JSON has none: no finite logits give so small a log-probability."""
 _MAX_METRICS_CHARS = 16_000_000
-_LOGPROB_FIELDS = frozenset({"logprobs", "return_tokens_as_token_ids", "return_logprob", "top_logprobs_num", "logprob_start_len"})
+_LOGPROB_FIELDS = frozenset(
+    {"logprobs", "return_tokens_as_token_ids", "return_logprob", "top_logprobs_num", "logprob_start_len", "n_probs"}
+)
 
 
 def at(data: Any, *path: str | int) -> Any:

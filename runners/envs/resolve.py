@@ -9,18 +9,16 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from runners.engines.registry import check_engine
 from runners.envs.index import list_versions, nearest_versions
 from runners.envs.recipes import InstallPlan, InstallRecipe, Node, covering, plan_install, read_recipes
 from runners.errors import InfrastructureError, Unsupported, UsageError
 from runners.spec import EngineSpec
-
-ENGINES = ("sglang", "vllm")
 
 Lister = Callable[[str], Sequence[Version]]
 
@@ -37,7 +35,7 @@ def resolve_version(
 
     Docker and endpoint specs come back as they are. Raises UsageError, Unsupported or InfrastructureError (index not reachable).
     """
-    check_engine(spec.name)
+    check_engine(spec.name, spec.distribution)
     if spec.distribution != "venv":
         return spec
     known, node, here = _recipes_of(spec, recipes), node_of(has_cuda), machine or platform.machine()
@@ -61,19 +59,10 @@ def plan_for(
     spec: EngineSpec, *, has_cuda: bool, machine: str | None = None, recipes: Mapping[str, Sequence[InstallRecipe]] | None = None
 ) -> InstallPlan:
     """The install plan of a spec whose version is known. Raises UsageError or Unsupported."""
-    check_engine(spec.name)
+    check_engine(spec.name, spec.distribution)
     if spec.distribution != "venv" or spec.version is None:
         raise UsageError(f"{spec} is not an environment with a version: nothing can be installed for it.")
     return plan_install(spec.name, spec.version, _recipes_of(spec, recipes), node_of(has_cuda), machine or platform.machine())
-
-
-def check_engine(name: str) -> None:
-    """Raises UsageError naming the engines that exist."""
-    if name not in ENGINES:
-        close = get_close_matches(name, ENGINES, n=1)
-        raise UsageError(
-            f"{name!r} is not an engine we know." + (f" Did you mean {close[0]}?" if close else ""), todo=f"Engines: {', '.join(ENGINES)}."
-        )
 
 
 def node_of(has_cuda: bool) -> Node:

@@ -24,7 +24,7 @@ from results.redact import HIDDEN, plain, redact, redact_environment
 from runners.engines.base import ServeCommand
 from runners.errors import InfrastructureError, SparkproofError
 from runners.launchers.docker_cli import Docker, ImageIdentity, explain
-from runners.node.memory import used_memory_bytes
+from runners.node.memory import private_memory_bytes, used_memory_bytes
 from runners.process.log import LOG_LIMITS, LogLimits, log_trouble
 from runners.process.members import MARK, Members, find_members
 from runners.process.oom import KernelWitness
@@ -117,6 +117,14 @@ def run_argv(
     for name, value in sorted({"HOME": HOME_INSIDE, **command.environment, MARK: run_id}.items()):
         argv += ["--env", name if hidden.get(name) == HIDDEN else f"{name}={value}"]
     return (*argv, "--entrypoint", command.argv[0], image.reference, *command.argv[1:])
+
+
+def planned_argv(
+    docker: Docker, command: ServeCommand, image: ImageIdentity, run_id: str, port: int, mounts: Sequence[Mount], *, has_cuda: bool
+) -> tuple[str, ...]:
+    """What `launch` will run for this runner, to be recorded before it does. Raises LaunchError."""
+    runner = runner_label(_record_before(run_id, port, None))
+    return run_argv(docker.program, command, image, run_id, runner, port, mounts, has_cuda=has_cuda)
 
 
 def cache_volume(image: ImageIdentity) -> str:
@@ -212,6 +220,7 @@ def launch(
     has_cuda: bool = True,
     log_limits: LogLimits = LOG_LIMITS,
     used_memory: Callable[[], int | None] = used_memory_bytes,
+    private_memory: Callable[[], int | None] = private_memory_bytes,
     is_inside: Callable[[int, str], bool] = belongs_to,
 ) -> ContainerProcess:
     """Start the container and follow its log.
@@ -222,7 +231,7 @@ def launch(
     trouble = log_trouble(boot_folder / LOG_NAME, log_limits)
     if trouble:
         raise LaunchError(f"the server was not started: {trouble}", where=str(boot_folder))
-    record = _record_before(run_id, port, used_memory())
+    record = replace(_record_before(run_id, port, used_memory()), private_baseline_bytes=private_memory())
     container = ContainerRecord(container_name(run_id), image.reference, None, record)
     runner = runner_label(record)
     argv = run_argv(docker.program, command, image, run_id, runner, port, mounts, has_cuda=has_cuda)

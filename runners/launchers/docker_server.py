@@ -104,6 +104,11 @@ class DockerServer:
         """Why we ended it ourselves, None if we did not."""
         return self._telemetry.guard.trouble
 
+    @property
+    def end_by_hand(self) -> str:
+        """The command that ends it when it is kept."""
+        return f"docker rm --force {self.process.name}"
+
     def unwatch(self) -> tuple[str, ...]:
         """Stop telemetry; what it could not sample."""
         self._telemetry.stop()
@@ -203,7 +208,9 @@ def _memory(record: LaunchRecord, limits: TeardownLimits, machine: Machine) -> l
     used = machine.used_memory()
     if used is None or record.memory_baseline_bytes is None:
         return ["used memory is not known, before or after: cannot prove that it is back"]
-    over = used - record.memory_baseline_bytes
+    private, private_before = machine.private_memory(), record.private_baseline_bytes
+    neighbours = private - private_before if private is not None and private_before is not None else 0
+    over = used - record.memory_baseline_bytes - max(0, neighbours)
     return [f"{over / 2**30:.1f} GiB more memory in use than before the launch"] if over > limits.memory_slack_bytes else []
 
 
@@ -224,9 +231,15 @@ def find_orphans(docker: Docker, machine: Machine = MACHINE) -> tuple[Orphan, ..
     return tuple(Orphan(*row) for row in rows if len(row) == 3 and _runner_is_gone(row[2], machine))
 
 
-def end_orphans(docker: Docker, machine: Machine = MACHINE) -> tuple[tuple[Orphan, Clean], ...]:
-    """Remove them, running or not; whether each is gone. Only under the node's lock, like every teardown of other runners' boots."""
-    return tuple((orphan, remove(docker, orphan.container_id, orphan.runner)) for orphan in find_orphans(docker, machine))
+def end_orphans(
+    docker: Docker, machine: Machine = MACHINE, *, spare: Callable[[str], bool] = lambda run_id: False
+) -> tuple[tuple[Orphan, Clean], ...]:
+    """Remove them, running or not, except those whose boot `spare` names; whether each is gone.
+
+    Only under the node's lock, like every teardown of other runners' boots.
+    """
+    orphans = [orphan for orphan in find_orphans(docker, machine) if not spare(orphan.run_id)]
+    return tuple((orphan, remove(docker, orphan.container_id, orphan.runner)) for orphan in orphans)
 
 
 def end_orphan(docker: Docker, boot_folder: Path, machine: Machine = MACHINE) -> TeardownProof | None:

@@ -27,8 +27,9 @@ from runners.process.table import machine_boot_id, read_stat
 
 LOG_NAME = "server.log"
 RECORD_NAME = "process.json"
-NOT_INHERITED = ("VLLM_", "SGLANG_", "SGL_", "PYTHONPATH", "PYTHONHOME")
-"""Prefixes of variables that a server never inherits: engine switches and module paths would change what is measured unseen."""
+NOT_INHERITED = ("VLLM_", "SGLANG_", "SGL_", "PYTHONPATH", "PYTHONHOME", "SPARKPROOF_API_KEY")
+"""Prefixes of variables that a server never inherits: engine switches and module paths would change what is measured unseen, and the
+key of an endpoint is nobody else's."""
 
 _SHOW_PROC = "Mount it, and let it show our own processes."
 _RUN_ID = re.compile(r"[A-Za-z0-9._:+-]{1,200}")

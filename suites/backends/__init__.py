@@ -114,14 +114,14 @@ def backend_for(name_or_path: str) -> Backend:
 
 
 def express(backend: Backend, engine: str, version: str) -> Expressed | Unsupported:
-    """What `backend` sets for `engine` in `version`, or why that version cannot express it. An empty `version` is unknown."""
+    """What `backend` sets for `engine` in `version`, or why that version cannot express it.
+
+    An empty `version`, and one that is no PEP 440 version (a build number), is unknown: an entry for any version speaks for it.
+    """
     entries = backend.engines.get(engine)
     if entries is None:
         return Unsupported(f"backend {backend.name} says nothing about {engine}; it knows {', '.join(sorted(backend.engines))}")
-    try:
-        parsed = _release(version)
-    except InvalidVersion:
-        return Unsupported(f"{version!r} is no version, so it is not known which flags it has")
+    parsed = _release(version)
     entry = next((item for item in entries if item.covers(parsed)), None)
     if entry is not None and entry.unsupported is None:
         return Expressed(entry.arguments, dict(entry.environment), dict(entry.kernels))
@@ -176,9 +176,10 @@ def _within(versions: str, version: Version) -> bool:
 @lru_cache(maxsize=4096)
 def _release(version: str) -> Version | None:
     """The release that `version` is or leads to; None for an unknown version and for a fork's or checkout's build number."""
-    if not version:
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
         return None
-    parsed = Version(version)
     if parsed.dev is not None and parsed.pre is None and parsed.release[:2] in ((0, 0), (0, 1)):
         return None
     return Version(f"{parsed.base_version}.post{parsed.post}") if parsed.post is not None else Version(parsed.base_version)

@@ -29,6 +29,21 @@ def test_a_failed_start_names_its_first_cause(log: str, engine: str, version: st
     assert words in (found.excerpt or "")
 
 
+@pytest.mark.parametrize(
+    ("engine", "version", "line"),
+    [
+        ("vllm", "0.32.0", "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`."),
+        ("vllm", "0.32.0", "ValueError: To serve at least one request with the models's max seq len (131072), 9.0 GiB KV cache is needed"),
+        ("sglang", "0.5.14", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
+    ],
+)
+def test_a_kv_cache_that_does_not_fit_is_out_of_memory_and_no_crash(tmp_path: Path, engine: str, version: str, line: str) -> None:
+    log = tmp_path / "server.log"
+    prefix = "(EngineCore pid=1) ERROR 11-30 13:00:00 [core.py:1] " if engine == "vllm" else ""
+    log.write_text(f"{prefix}{line}\n")
+    assert diagnose(engine, version, log, Outcome.CRASH, "the server exited with code 1").outcome is Outcome.OOM
+
+
 def test_a_healthy_log_explains_nothing_and_its_end_is_kept() -> None:
     found = diagnose("vllm", "0.32.0", LOGS / "vllm-0.32.0-cpu.log", Outcome.HANG, "silent for 180 s")
     assert (found.outcome, found.reason, found.signature) == (Outcome.HANG, "silent for 180 s", None)

@@ -52,6 +52,8 @@ def test_any_text_is_read_or_refused_as_usage(text):
         ("vllm==0.33.0rc1", EngineSpec("vllm", "0.33.0rc1")),
         ("vllm@docker:repo.local:5000/vllm:v1@sha256:ab", EngineSpec("vllm", None, "docker", "repo.local:5000/vllm:v1@sha256:ab")),
         ("vllm==0.1.dev21830+g0a1b2c3@docker:vllm-node", EngineSpec("vllm", "0.1.dev21830+g0a1b2c3", "docker", "vllm-node")),
+        ("vllm==0.28.0@docker", EngineSpec("vllm", "0.28.0", "docker", "vllm/vllm-openai:v0.28.0")),
+        ("llamacpp==b6123@endpoint:http://127.0.0.1:8080", EngineSpec("llamacpp", "b6123", "endpoint", "http://127.0.0.1:8080")),
         ("sglang@endpoint:http://127.0.0.1:30000", EngineSpec("sglang", None, "endpoint", "http://127.0.0.1:30000")),
     ],
 )
@@ -66,6 +68,8 @@ def test_every_form_is_read(text, expected):
         "==0.32.0",
         "vllm==",
         "vllm==latest",
+        "llamacpp==b6123",
+        "llamacpp==b6123-0c50a2b4@endpoint:http://127.0.0.1:8080",
         "vllm=0.32.0",
         "vllm==0.32.0@",
         "vllm==0.32.0@conda",
@@ -96,6 +100,16 @@ def test_fork_build_needs_an_origin_and_has_no_place_among_releases(version):
         EngineSpec.parse(f"vllm=={version}")
     assert is_fork_build(version)
     assert EngineSpec.parse(f"vllm=={version}@docker:image").release is None
+
+
+@pytest.mark.parametrize("text", ["vllm@docker", "vllm==0.1.dev21830+g0a1b2c3@docker", "vllm==0.0.1@docker", "foo==1@docker"])
+def test_without_an_image_and_without_a_known_default_one_must_be_named(text):
+    with pytest.raises(UsageError, match="@docker:IMAGE"):
+        EngineSpec.parse(text)
+
+
+def test_a_build_number_has_no_place_among_releases():
+    assert EngineSpec.parse("llamacpp==b6123@endpoint:http://127.0.0.1:8080").release is None
 
 
 def test_release_orders_by_version_and_not_by_text():

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
 from results.boot_folder import BootFolder
 from results.store import Store
 from results.vocabulary import Outcome
+from runners.launchers.docker import ContainerProcess, launch
 from runners.process.teardown import TeardownProof
-from runners.stale import end_stale_boots
+from runners.stale import end_stale_boots, end_stray_containers
 from tests.results.conftest import MakeBoot, make_boot, store
+from tests.runners.launchers.conftest import Stand, stand
+from tests.runners.launchers.test_docker import COMMAND, IMAGE
 
-__all__ = ["make_boot", "store"]  # fixtures
+__all__ = ["make_boot", "stand", "store"]  # fixtures
 
 
 def _proof(*, clean: bool) -> TeardownProof:
@@ -41,3 +49,26 @@ def test_a_damaged_folder_does_not_stop_the_cleaning(store: Store, make_boot: Ma
     damaged, unfinished = make_boot(), make_boot(outcome=None)
     (damaged.path / "run.json").write_text("{")
     assert [s.run_id for s in end_stale_boots(store, lambda folder: _proof(clean=True))] == [unfinished.run_id]
+
+
+def _orphan(stand: Stand, folder: Path, run_id: str) -> ContainerProcess:
+    """A running container whose label names a runner of before a reboot."""
+    process = launch(stand.docker, COMMAND, IMAGE, folder, run_id, 18001, is_inside=lambda pid, container_id: True)
+    path = stand.state / "containers" / process.name / "container.json"
+    made = json.loads(path.read_text())
+    path.write_text(json.dumps({**made, "labels": {**made["labels"], "sparkproof.runner": "1:1:another-boot"}}))
+    return process
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_stray_container_is_removed_unless_its_boot_ended_and_left_it_running(
+    stand: Stand, store: Store, make_boot: MakeBoot, tmp_path: Path, ended: bool
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    run_id = make_boot().run_id if ended else "20261130T130501Z-1f00ab42"
+    process = _orphan(stand, tmp_path / "elsewhere", run_id)
+    found = end_stray_containers(store, stand.docker)
+    assert [(s.run_id, s.proof.clean) for s in found] == ([] if ended else [(run_id, True)])
+    assert stand.containers() == ([process.name] if ended else [])
+    stand.docker.ask("rm", "--force", process.name)
+    process.handle.wait(10)

@@ -20,7 +20,7 @@ _FIELD_NAMES = (
 def test_names_of_the_field_reports_are_backends_of_both_engines(name: str) -> None:
     backend = backend_for(name)
     assert backend.name == name
-    assert set(backend.engines) == {"vllm", "sglang"}
+    assert set(backend.engines) >= {"vllm", "sglang"}
 
 
 @pytest.mark.parametrize("name", sorted(load_all()))
@@ -57,6 +57,12 @@ def test_every_configured_kernel_can_be_compared_with_a_log(name: str, engine: s
             assert engine == "sglang" or (base, kernel) in families or base in ("graph_mode", "attention"), (slot, kernel)
 
 
+@pytest.mark.parametrize("version", ["b6123", "newest", "0.1.dev21830+g1a2b3c", ""])
+def test_a_version_that_is_no_release_is_unknown_and_may_still_be_served_by_default(version: str) -> None:
+    for engine in ("llamacpp", "vllm"):
+        assert express(backend_for("default"), engine, version) == Expressed()
+
+
 @pytest.mark.parametrize(
     ("name", "engine", "version", "reason"),
     [
@@ -67,7 +73,7 @@ def test_every_configured_kernel_can_be_compared_with_a_log(name: str, engine: s
         ("marlin", "sglang", "0.5.11", "knows marlin from 0.5.12"),
         ("marlin", "vllm", "0.1.dev21830+g1a2b3c", "is no release"),
         ("marlin", "vllm", "", "is not known"),
-        ("marlin", "vllm", "newest", "is no version"),
+        ("marlin", "vllm", "newest", "newest is no release"),
         ("marlin", "llamacpp", "1", "says nothing about llamacpp"),
     ],
 )

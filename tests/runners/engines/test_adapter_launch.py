@@ -8,10 +8,11 @@ import pytest
 
 from runners.engines.base import UNKNOWN, ServeRequest
 from runners.engines.launch import arguments_for
-from runners.engines.registry import ADAPTERS, adapter_for
+from runners.engines.registry import ADAPTERS, ATTACHED_ONLY, adapter_for
 from runners.errors import UsageError
 
 PYTHON = Path("/envs/engine/bin/python")
+STARTED = sorted(set(ADAPTERS) - ATTACHED_ONLY)
 
 
 def request(**changes: object) -> ServeRequest:
@@ -49,7 +50,7 @@ def test_vllm_never_phones_home_and_logs_without_colour() -> None:
     assert environment["VLLM_LOGGING_COLOR"] == "0"
 
 
-@pytest.mark.parametrize("engine", sorted(ADAPTERS))
+@pytest.mark.parametrize("engine", STARTED)
 def test_kernels_and_graphs_are_the_backends_choice_alone(engine: str) -> None:
     argv = adapter_for(engine).serve_command(PYTHON, "0.5.14", request()).argv
     assert not any(word in part for part in argv for word in ("cuda-graph", "eager", "backend"))
@@ -71,7 +72,7 @@ def test_option_of_the_recipe_replaces_our_default() -> None:
     assert command.argv[-2:] == ("--max-total-tokens", "512")
 
 
-@pytest.mark.parametrize("engine", sorted(ADAPTERS))
+@pytest.mark.parametrize("engine", STARTED)
 def test_arguments_and_variables_of_the_request_come_last_and_win(engine: str) -> None:
     asked = request(arguments=("--x=1", "--y"), environment={"PYTHONUNBUFFERED": "0", "MINE": "2"})
     command = adapter_for(engine).serve_command(PYTHON, "0.5.14", asked)
@@ -80,14 +81,14 @@ def test_arguments_and_variables_of_the_request_come_last_and_win(engine: str) -
     assert command.environment["MINE"] == "2"
 
 
-@pytest.mark.parametrize("engine", sorted(ADAPTERS))
+@pytest.mark.parametrize("engine", STARTED)
 def test_only_a_local_model_is_served_offline(engine: str) -> None:
     adapter = adapter_for(engine)
     assert adapter.serve_command(PYTHON, "0.5.14", request()).environment["HF_HUB_OFFLINE"] == "1"
     assert "HF_HUB_OFFLINE" not in adapter.serve_command(PYTHON, "0.5.14", request(model_path="org/model")).environment
 
 
-@pytest.mark.parametrize("engine", sorted(ADAPTERS))
+@pytest.mark.parametrize("engine", STARTED)
 def test_limits_that_are_not_asked_for_are_not_set(engine: str) -> None:
     argv = adapter_for(engine).serve_command(PYTHON, "0.5.14", request(max_model_len=None, max_num_seqs=None)).argv
     assert not {"--max-model-len", "--context-length", "--max-num-seqs", "--max-running-requests"} & set(argv)

@@ -40,7 +40,7 @@ def test_with_a_gpu_the_stock_wheel_keeps_its_own_pins(engine, version, machine,
 
 @pytest.mark.parametrize(
     ("version", "fastapi_pinned", "sgl_kernel_stub"),
-    [("0.5.14", True, False), ("0.5.15.post1", False, False), ("0.5.16", False, True), ("0.5.23", False, True)],
+    [("0.5.14", True, False), ("0.5.15.post1", True, False), ("0.5.16", False, True), ("0.5.23", False, True)],
 )
 def test_additions_apply_to_their_versions_only(version, fastapi_pinned, sgl_kernel_stub):
     made = plan("sglang", version)

@@ -78,3 +78,14 @@ def test_other_distributions_need_no_index(text):
 def test_plan_needs_a_version_and_an_environment(text):
     with pytest.raises(UsageError, match="nothing can be installed"):
         plan_for(EngineSpec.parse(text), has_cuda=False)
+
+
+@pytest.mark.parametrize("spec", [EngineSpec("llamacpp", "1.0"), EngineSpec("llamacpp", None, "docker", "some/image")])
+def test_an_engine_that_is_only_attached_to_is_refused_as_anything_else(spec):
+    with pytest.raises(UsageError, match=r"only where it already runs.*llamacpp==VERSION@endpoint:URL"):
+        resolve_version(spec, has_cuda=False)
+
+
+def test_an_engine_that_is_only_attached_to_is_planned_at_an_endpoint():
+    spec = EngineSpec.parse("llamacpp==b6123@endpoint:http://127.0.0.1:8080")
+    assert resolve_version(spec, has_cuda=False) == spec

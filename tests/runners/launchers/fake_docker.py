@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A stand-in for the `docker` program: the same words, exit codes and life of a container, with a local process as its content.
 
-State lies in the folder $FAKE_DOCKER: `behaviour.json` says what goes wrong, every container has a folder, and `calls.jsonl` holds every
-argument list and whether a secret came through the environment. Messages are those of docker 28.2.
+The content is the Python text `content` of the behaviour, or, if that names `programs`, the container's own command with its entrypoint
+replaced by the program of that name. State lies in the folder $FAKE_DOCKER: `behaviour.json` says what goes wrong, every container has a
+folder, and `calls.jsonl` holds every argument list and whether a secret came through the environment. Messages are those of docker 28.2.
 """
 
 import json
@@ -68,7 +69,7 @@ def inspect(folder: Path) -> dict[str, object]:
 
 
 def run(arguments: list[str]) -> None:
-    options, _rest = split(arguments)
+    options, rest = split(arguments)
     name = options["--name"][0]
     folder = STATE / "containers" / name
     if (folder / "container.json").exists():
@@ -77,7 +78,8 @@ def run(arguments: list[str]) -> None:
     container_id = secrets.token_hex(32)
     labels = dict(label.split("=", 1) for label in options["--label"])
     folder.mkdir(parents=True)
-    (folder / "container.json").write_text(json.dumps({"id": container_id, "labels": labels, "publish": options["--publish"][0]}))
+    made = {"id": container_id, "labels": labels, "publish": options["--publish"][0], "env": options.get("--env", [])}
+    (folder / "container.json").write_text(json.dumps({**made, "command": [options["--entrypoint"][0], *rest[1:]]}))
     if "run" in BEHAVIOUR:
         fail(f"docker: Error response from daemon: {BEHAVIOUR['run']}\n\nRun 'docker run --help' for more information", 125)
     with (folder / "log").open("w") as log:
@@ -91,7 +93,12 @@ def run(arguments: list[str]) -> None:
 
 def shim(folder: Path) -> None:
     """Start the content, and write down how it ended."""
-    child = subprocess.Popen([sys.executable, "-c", BEHAVIOUR["content"]], start_new_session=True)
+    made = json.loads((folder / "container.json").read_text())
+    entrypoint, *arguments = made["command"]
+    program = BEHAVIOUR.get("programs", {}).get(entrypoint)
+    command = [program, *arguments] if program else [sys.executable, "-c", BEHAVIOUR["content"]]
+    given = {name: value for name, equals, value in (text.partition("=") for text in made["env"]) if equals}
+    child = subprocess.Popen(command, env={**os.environ, **given}, start_new_session=True)
     (folder / ".pid").write_text(str(child.pid))
     (folder / ".pid").replace(folder / "pid")
     code = child.wait()

@@ -135,7 +135,7 @@ def test_the_real_client_understands_the_command_and_its_refusal_is_understood(t
     made, host = daemon.made, daemon.made["HostConfig"]
     assert made["path"].endswith(f"/containers/create?name=sparkproof-{RUN_ID}")
     assert made["Labels"] == {"sparkproof.run_id": RUN_ID, "sparkproof.runner": "7:8:boot"}
-    assert made["Env"] == ["HOME=/sparkproof-home", "MODEL_TOKEN=s3cret", f"SPARKPROOF_RUN_ID={RUN_ID}", "VLLM_LOGGING_COLOR=0"]
+    assert sorted(made["Env"]) == ["HOME=/sparkproof-home", "MODEL_TOKEN=s3cret", f"SPARKPROOF_RUN_ID={RUN_ID}", "VLLM_LOGGING_COLOR=0"]
     assert (made["Entrypoint"], made["Cmd"]) == (["python3"], list(COMMAND.argv[1:]))
     assert host["PortBindings"] == {"18001/tcp": [{"HostIp": "127.0.0.1", "HostPort": "18001"}]}
     assert host["Mounts"] == [

@@ -14,11 +14,12 @@ from results.records import ResourceRecord
 from results.vocabulary import Outcome, Phase
 from runners.node.gpu import Nvml
 from runners.process import teardown
+from runners.process.guard import LogGuard
 from runners.process.log import read_end
 from runners.process.ready import NotReady, Probes, Ready, wait_for_server
 from runners.process.server import ServerProcess
-from runners.process.teardown import MACHINE, TeardownProof
-from runners.process.telemetry import SOURCES, Telemetry
+from runners.process.teardown import MACHINE, Machine, TeardownProof
+from runners.process.telemetry import SOURCES, Sources, Telemetry
 from runners.server_client import ServerClient
 
 LOG_READ_BYTES = 4 << 20
@@ -52,25 +53,30 @@ class Serving(Protocol):
         ...
 
 
-class OwnServer:
-    """A server that we started, watched from its first second to its proven end."""
+class WatchedServer:
+    """What every server that we started has in common: telemetry from its first second, a log, and an end that can be seen."""
 
-    def __init__(self, process: ServerProcess, emit: Callable[[ResourceRecord], None], phase: Callable[[], Phase], hurry: Hurry) -> None:
+    def __init__(
+        self,
+        process: ServerProcess,
+        emit: Callable[[ResourceRecord], None],
+        phase: Callable[[], Phase],
+        hurry: Hurry,
+        *,
+        sources: Sources = SOURCES,
+        machine: Machine = MACHINE,
+        guard: LogGuard | None = None,
+    ) -> None:
         self.process = process
         self.base_url = f"http://127.0.0.1:{process.record.port}"
         self._hurry = hurry
         self._nvml = Nvml.open()
-        sources, machine = SOURCES, MACHINE
         if self._nvml is not None:
             sources = dataclasses.replace(sources, gpu=self._nvml.sample)
             machine = dataclasses.replace(machine, gpu_pids=self._nvml.pids)
         self._machine = machine
-        self._telemetry = Telemetry(process, emit, phase, sources=sources)
+        self._telemetry = Telemetry(process, emit, phase, guard=guard, sources=sources)
         self._telemetry.start()
-
-    def wait_ready(self, served_name: str, probes: Probes) -> Ready | NotReady:
-        """See Serving."""
-        return wait_for_server(self.process, served_name, probes)
 
     def log_text(self) -> str:
         """See Serving."""
@@ -85,11 +91,6 @@ class OwnServer:
         """See Serving."""
         return self._telemetry.guard.trouble
 
-    @property
-    def end_by_hand(self) -> str:
-        """The command that ends it when it is kept."""
-        return f"kill -- -{self.process.record.pid}"
-
     def unwatch(self) -> tuple[str, ...]:
         """Stop telemetry; what it could not sample."""
         self._telemetry.stop()
@@ -97,6 +98,19 @@ class OwnServer:
             self._nvml.close()
             self._nvml = None
         return tuple(self._telemetry.failures)
+
+
+class OwnServer(WatchedServer):
+    """A server process that we started."""
+
+    def wait_ready(self, served_name: str, probes: Probes) -> Ready | NotReady:
+        """See Serving."""
+        return wait_for_server(self.process, served_name, probes)
+
+    @property
+    def end_by_hand(self) -> str:
+        """The command that ends it when it is kept."""
+        return f"kill -- -{self.process.record.pid}"
 
     def stop(self) -> TeardownProof:
         """See Serving."""

@@ -21,17 +21,16 @@ from runners.envs.command import end_group
 from runners.errors import SparkproofError
 from runners.launchers.docker import RUN_LABEL, RUNNER_LABEL, ContainerProcess, read_record, remaining, remove, runner_label
 from runners.launchers.docker_cli import Docker
-from runners.node.gpu import Nvml
 from runners.process.guard import LogGuard
 from runners.process.log import LOG_LIMITS, LogLimits, log_trouble, read_end
 from runners.process.ready import READY_LIMITS, Evidence, NotReady, Probes, Readiness, Ready, ReadyLimits, explain
 from runners.process.server import LaunchRecord
 from runners.process.table import ProcessStat
 from runners.process.teardown import LIMITS, MACHINE, Machine, TeardownLimits, TeardownProof
-from runners.process.telemetry import SOURCES, Telemetry
+from runners.process.telemetry import SOURCES
 from runners.process.vitals import Watch
+from runners.serving import WatchedServer
 
-LOG_READ_BYTES = 4 << 20
 Clean = bool
 Fault = TypeVar("Fault")
 
@@ -51,8 +50,10 @@ class ContainerGuard(LogGuard):
                 self._container.docker.ask("kill", self._container.name)
 
 
-class DockerServer:
+class DockerServer(WatchedServer):
     """A container that we started (see `runners.serving.Serving`)."""
+
+    process: ContainerProcess
 
     def __init__(
         self,
@@ -62,17 +63,8 @@ class DockerServer:
         hurry: Callable[[], bool],
         machine: Machine = MACHINE,
     ) -> None:
-        self.process = process
-        self.base_url = f"http://127.0.0.1:{process.record.port}"
-        self._hurry = hurry
-        self._nvml = Nvml.open()
         sources = dataclasses.replace(SOURCES, members=lambda target: process.members())
-        if self._nvml is not None:
-            sources = dataclasses.replace(sources, gpu=self._nvml.sample)
-            machine = dataclasses.replace(machine, gpu_pids=self._nvml.pids)
-        self._machine = machine
-        self._telemetry = Telemetry(process, emit, phase, guard=ContainerGuard(process), sources=sources)
-        self._telemetry.start()
+        super().__init__(process, emit, phase, hurry, sources=sources, machine=machine, guard=ContainerGuard(process))
 
     def wait_ready(
         self,
@@ -91,31 +83,10 @@ class DockerServer:
             return verdict
         return explain(verdict, Evidence(read_end(self.process.log_path), self.process.memory_reason()))
 
-    def log_text(self) -> str:
-        """The end of its log."""
-        return read_end(self.process.log_path, LOG_READ_BYTES)
-
-    def ended(self) -> str | None:
-        """A sentence if the container has ended."""
-        ended = self.process.exit()
-        return None if ended is None else f"the server {ended}"
-
-    def our_fault(self) -> str | None:
-        """Why we ended it ourselves, None if we did not."""
-        return self._telemetry.guard.trouble
-
     @property
     def end_by_hand(self) -> str:
         """The command that ends it when it is kept."""
         return f"docker rm --force {self.process.name}"
-
-    def unwatch(self) -> tuple[str, ...]:
-        """Stop telemetry; what it could not sample."""
-        self._telemetry.stop()
-        if self._nvml is not None:
-            self._nvml.close()
-            self._nvml = None
-        return tuple(self._telemetry.failures)
 
     def stop(self) -> TeardownProof:
         """End and remove the container, and prove it."""

@@ -141,7 +141,7 @@ def commands_of(plan: Plan) -> list[tuple[PlannedBoot, ServeCommand | str]]:
         elif reason := cell.recipe.unsupported(cell.spec.name, cell.spec.version):
             shown.append((planned, f"unsupported: {reason}"))
         else:
-            path = cell.recipe.source.path or f"<{cell.recipe.model}>"
+            path = cell.recipe.source.path or f"/<{cell.recipe.model}>"
             request = serve_request(cell, model_path=path, served_name=cell.recipe.name, port=0, has_cuda=has_cuda(plan.node))
             shown.append((planned, serve_command(cell, Path(f"<environment of {cell.spec}>/bin/python"), request)))
     return shown

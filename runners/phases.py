@@ -46,6 +46,8 @@ from runners.throughput import BatchDone, BatchStarted, ThroughputPlan, measure
 from suites.backends import Expressed
 from suites.backends import Unsupported as BackendUnsupported
 
+TIGHT_SHARE = 0.25
+"""Share of the usable memory from which on what is not known about a model's needs is worth a warning."""
 MODEL_WARMUPS, CANARY_WARMUPS = 6, 2
 """Warm-up batches at most (M10). A canary's rate is launch overhead, which need not settle and is no model's speed: two must do."""
 _COMMON_IDS = 30_000
@@ -166,7 +168,7 @@ def _check_memory(boot: Boot, expressed: Expressed) -> None:
         return
     if fit.refused:
         raise PhaseFailure(Outcome.UNSUPPORTED, f"does not fit: {fit.sentence}")
-    if fit.verdict != "fits":
+    if fit.verdict != "fits" and fit.needed_bytes > TIGHT_SHARE * fit.usable_bytes:
         boot.recorder.warn(fit.sentence)
 
 

@@ -55,7 +55,7 @@ def overhead_s(cell: CellSummary) -> float:
 def render(cells: Sequence[CellSummary], store: Store) -> RenderableType:
     """The table, the reasons of everything that did not pass, and where to look further."""
     table = Table(header_style="bold")
-    table.add_column("engine · model · backend", overflow="fold")
+    table.add_column("engine · model · backend", overflow="fold", min_width=26)
     table.add_column("outcome", overflow="fold")
     for name in ("gate", "decode tok/s", "8 streams tok/s", "TTFT ms", "context", "memory"):
         table.add_column(name, justify="right", overflow="fold")
@@ -87,7 +87,7 @@ def print_result(console: Console, cells: Sequence[CellSummary], store: Store) -
 
 def _details(cell: CellSummary, store: Store) -> Text:
     text = Text("\n")
-    text.append(f"{cell.engine} {plain(cell.engine_version, 40)} · {cell.recipe_name} · {cell.backend_name}: ", style="bold")
+    text.append(f"{cell.engine} {plain(cell.engine_version, 40)} · {cell.recipe_name} · {cell.backend_name}\n  ", style="bold")
     if cell.outcome != Outcome.PASS:
         text.append(plain(cell.reason or "no reason recorded", 1000), style="red")
         text.append("\n  ")

@@ -168,7 +168,7 @@ def _check_memory(boot: Boot, expressed: Expressed) -> None:
         return
     if fit.refused:
         raise PhaseFailure(Outcome.UNSUPPORTED, f"does not fit: {fit.sentence}")
-    if fit.verdict != "fits" and fit.needed_bytes > TIGHT_SHARE * fit.usable_bytes:
+    if fit.verdict != "fits" and fit.needed_bytes >= TIGHT_SHARE * fit.usable_bytes:
         boot.recorder.warn(fit.sentence)
 
 

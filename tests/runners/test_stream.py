@@ -169,7 +169,7 @@ def test_answer_that_is_not_http_is_dropped() -> None:
     ],
 )
 def test_broken_http_is_a_failure_not_an_exception(head: bytes) -> None:
-    answered_with(head)
+    assert answered_with(head).detail
 
 
 def test_hostile_cookie_does_not_spoil_the_next_request() -> None:

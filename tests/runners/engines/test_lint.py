@@ -160,5 +160,5 @@ def test_variables_of_others_are_left_alone() -> None:
 
 @given(st.lists(st.text(max_size=40), max_size=12), st.dictionaries(st.text(max_size=30), st.text(max_size=30), max_size=5))
 def test_any_command_is_linted_without_error(argv: list[str], env: dict[str, str]) -> None:
-    lint("vllm", "0.26.0", argv, env)
-    lint("sglang", "0.5.14", argv, env)
+    for engine, version in (("vllm", "0.26.0"), ("sglang", "0.5.14")):
+        assert all(finding.name and finding.message for finding in lint(engine, version, argv, env))

@@ -31,6 +31,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_tracked_files_match_their_digests() -> None:
     zoo.verify("dense")
+    assert zoo.load("dense").sha256[zoo.PACKED_WEIGHTS]
 
 
 def test_every_tracked_data_file_is_in_the_manifest() -> None:

@@ -14,6 +14,8 @@ from results.redact import plain
 from results.store import Store
 from results.summary import CellSummary, Spread
 from results.vocabulary import Outcome
+from suites.recipes import all_recipes
+from suites.recipes.knowledge import Claim
 
 _STYLES: dict[str, str] = {
     Outcome.PASS: "bold green",
@@ -21,6 +23,7 @@ _STYLES: dict[str, str] = {
     Outcome.INTERRUPTED: "yellow",
     Outcome.INFRASTRUCTURE: "magenta",
 }
+_MOST_CLAIMS = 3
 _EXCLUDED = {"install", "launch", "ready"}
 
 
@@ -33,6 +36,7 @@ def as_json(cells: Sequence[CellSummary], store: Store, exit_code: int) -> dict[
             {
                 **asdict(cell),
                 "overhead_s": overhead_s(cell),
+                "claims": [claim.model_dump() for claim in claims_of(cell)],
                 "boots": [
                     {
                         "run_id": run_id,
@@ -45,6 +49,12 @@ def as_json(cells: Sequence[CellSummary], store: Store, exit_code: int) -> dict[
             for cell in cells
         ],
     }
+
+
+def claims_of(cell: CellSummary) -> tuple[Claim, ...]:
+    """What others published for this recipe and engine: shown beside our measurements, never among them."""
+    recipe = all_recipes().get(cell.recipe_name)
+    return tuple(claim for claim in recipe.claims if claim.engine == cell.engine) if recipe else ()
 
 
 def overhead_s(cell: CellSummary) -> float:
@@ -94,6 +104,11 @@ def _details(cell: CellSummary, store: Store) -> Text:
     for warning in cell.warnings:
         text.append(f"warning: {plain(warning, 500)}\n  ", style="yellow")
     text.append(f"kernels that ran: {_kernels(cell)}\n  ")
+    for claim in claims_of(cell)[:_MOST_CLAIMS]:
+        rate = f"{claim.tok_s_low:g}" if claim.tok_s_low == claim.tok_s_high else f"{claim.tok_s_low:g}–{claim.tok_s_high:g}"
+        text.append(
+            f"claimed elsewhere: {rate} tok/s, {claim.engine} {claim.version or '(version not said)'}, {claim.source}\n  ", style="cyan"
+        )
     total = sum(cell.phase_s.values())
     split = " · ".join(f"{phase} {seconds:.1f}" for phase, seconds in cell.phase_s.items())
     text.append(f"{total:.0f} s ({split}); outside install and engine start {overhead_s(cell):.1f} s\n", style="dim")

@@ -34,7 +34,7 @@ def test_recorded_log_is_explained_without_being_told_anything(name: str) -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_version_is_stated_or_its_bounds_hold_the_true_one(name: str) -> None:
     found = explain_log(path_of(name))
-    if engine_of(name) == "vllm":
+    if engine_of(name) == "vllm" or "canary" in name:  # an uncut argument dump of SGLang names the version exactly
         assert found.version == version_of(name)
         return
     assert found.version is None

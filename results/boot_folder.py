@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import re
 import secrets
@@ -38,6 +39,7 @@ from results.records import (
 
 FOLDER_FORMAT = 1
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
+_LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**63 - 1
 _Row = TypeVar("_Row", PhaseRecord, CoherenceRecord, SampleRecord, ResourceRecord)
 _LINE_FILES: dict[type[Any], str] = {
     PhaseRecord: "phases.jsonl",
@@ -106,7 +108,7 @@ class BootFolder:
         target = self.path / "run.json"
         temporary = self.path / f".run.json.{os.getpid()}"
         with temporary.open("w", encoding="utf-8") as f:
-            f.write(json.dumps(dataclasses.asdict(summary), allow_nan=False, indent=1))
+            f.write(json.dumps(_storable(dataclasses.asdict(summary)), allow_nan=False, indent=1))
             f.flush()
             os.fsync(f.fileno())
         temporary.replace(target)
@@ -149,16 +151,18 @@ class BootFolder:
         path = self.path / _LINE_FILES[kind]
         rows: list[_Row] = []
         skipped = 0
-        if path.exists():
-            with path.open("rb") as f:
-                for line in f:
-                    try:
-                        row = _ROWS[kind].validate_json(line)
-                    except ValidationError:
-                        skipped += 1
-                        continue
-                    if row.run_id == self.run_id:
-                        rows.append(row)
+        try:
+            lines = path.read_bytes().splitlines() if path.exists() else []
+        except OSError as error:
+            raise FolderError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        for line in lines:
+            try:
+                row = _ROWS[kind].validate_json(line)
+            except ValidationError:
+                skipped += 1
+                continue
+            if row.run_id == self.run_id:
+                rows.append(row)
         return tuple(rows), skipped
 
 
@@ -170,11 +174,19 @@ def all_folders(boots_root: Path) -> list[BootFolder]:
 
 
 def _storable(value: Any) -> Any:
-    """JSON has no NaN or infinity (M17: they are findings, written as text in the reason); a non-finite number becomes null."""
-    if isinstance(value, float) and value - value != 0:
-        return None
+    """`value` as JSON and the database can hold it, whatever a server sent.
+
+    JSON has no NaN or infinity (M17: they are findings, written as text in the reason) and the database no integer beyond 64 bits: null.
+    Half a surrogate pair, which is valid in a server's JSON and in no UTF-8 text, becomes a question mark.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, int):
+        return value if _LEAST_INTEGER <= value <= _MOST_INTEGER else None
     if isinstance(value, dict):
-        return {k: _storable(v) for k, v in value.items()}
+        return {_storable(k): _storable(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_storable(v) for v in value]
     return value

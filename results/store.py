@@ -90,19 +90,29 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A read-write connection inside one transaction; committed at the end, rolled back on an error. Raises StoreLocked."""
-        self.root.mkdir(parents=True, exist_ok=True)
+        with self._open_for_writing() as connection, _transaction(connection):
+            yield connection
+
+    @contextmanager
+    def _open_for_writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        self._make_root()
         connection = self._open(read_only=False)
         try:
             self._migrate(connection)
-            connection.begin()
-            try:
-                yield connection
-            except BaseException:
-                connection.rollback()
-                raise
-            connection.commit()
+            yield connection
+        except duckdb.Error as error:
+            raise self._damaged(error) from error
         finally:
             connection.close()
+
+    def _make_root(self) -> None:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"the store's folder cannot be made: {error.strerror}", where=str(self.root), todo=_HOME) from error
+
+    def _damaged(self, error: duckdb.Error) -> StoreError:
+        return StoreError(f"the database cannot be used: {_first_line(error)}", where=str(self.database), todo=_REBUILD)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -119,6 +129,8 @@ class Store:
                     todo="Run `sparkproof rebuild` to migrate it." if found < SCHEMA_VERSION else "Update Sparkproof.",
                 )
             yield connection
+        except duckdb.Error as error:
+            raise self._damaged(error) from error
         finally:
             connection.close()
 
@@ -129,13 +141,9 @@ class Store:
         while True:
             try:
                 return duckdb.connect(str(self.database), read_only=read_only)
-            except (duckdb.IOException, duckdb.BinderException) as error:
+            except duckdb.Error as error:
                 if not _is_lock_conflict(error):
-                    raise StoreError(
-                        f"cannot open the database: {_first_line(error)}",
-                        where=str(self.database),
-                        todo="The boot folders hold every result: run `sparkproof rebuild`.",
-                    ) from error
+                    raise self._damaged(error) from error
                 if self._clock() + pause > deadline:
                     raise StoreLocked(
                         f"another process kept the database for more than {self._wait_s:.0f} s: {_first_line(error)}",
@@ -151,18 +159,13 @@ class Store:
             raise StoreError(f"the database has schema version {found}", where=str(self.database), todo="Update Sparkproof.")
         if found == SCHEMA_VERSION:
             return
-        connection.begin()
-        try:
+        with _transaction(connection):
             if found == 0:
                 connection.execute((_HERE / "schema.sql").read_text(encoding="utf-8"))
                 connection.execute("INSERT INTO schema_version (version) VALUES (?)", [SCHEMA_VERSION])
-            for number in range(max(found, 1) + 1, SCHEMA_VERSION + 1) if found else ():
+            for number in range(found + 1, SCHEMA_VERSION + 1) if found else ():
                 connection.execute((_HERE / "migrations" / f"{number:04d}.sql").read_text(encoding="utf-8"))
                 connection.execute("INSERT INTO schema_version (version) VALUES (?)", [number])
-        except BaseException:
-            connection.rollback()
-            raise
-        connection.commit()
 
     # -- writing ---------------------------------------------------------------------------------------------------------------------
 
@@ -186,7 +189,7 @@ class Store:
         fresh = Store(self.root, wait_s=self._wait_s, clock=self._clock, sleep=self._sleep)
         fresh.database = self.root / "sparkproof.rebuilding.duckdb"
         lock = FileLock(str(self.root / "rebuild.lock"))
-        self.root.mkdir(parents=True, exist_ok=True)
+        self._make_root()
         try:
             with lock.acquire(timeout=0):
                 fresh.database.unlink(missing_ok=True)
@@ -218,14 +221,15 @@ class Store:
         done: list[str] = []
         skipped: dict[str, str] = {}
         cut = 0
-        with self.writing() as connection:
+        with self._open_for_writing() as connection:
             for folder in folders:
                 try:
                     content = folder.read()
+                    with _transaction(connection):
+                        _store(connection, content)
                 except FolderError as error:
                     skipped[folder.run_id] = str(error)
                     continue
-                _store(connection, content)
                 cut += content.skipped_lines
                 done.append(folder.run_id)
         return IngestReport(tuple(done), skipped, cut)
@@ -240,7 +244,34 @@ class Store:
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
+_HOME = "Set SPARKPROOF_HOME to a folder that can be written."
+_REBUILD = "The boot folders hold every result: run `sparkproof rebuild`."
+_UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError, duckdb.DataError)
+"""What pyarrow and DuckDB raise for a value that no column can hold."""
+
+
+@contextmanager
+def _transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Commit at the end, roll back on whatever goes wrong."""
+    connection.begin()
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
 def _store(connection: duckdb.DuckDBPyConnection, content: BootContent) -> None:
+    """Store one boot. Raises FolderError for a value that the database cannot hold."""
+    try:
+        _store_rows(connection, content)
+    except _UNFIT as error:
+        where = content.summary.run.run_id
+        raise FolderError(f"holds a value that the database cannot: {str(error).splitlines()[0][:200]}", where=where) from error
+
+
+def _store_rows(connection: duckdb.DuckDBPyConnection, content: BootContent) -> None:
     summary = content.summary
     for record in (summary.node, summary.build, summary.recipe, summary.backend, summary.run):
         if record is not None:
@@ -259,10 +290,8 @@ def _store(connection: duckdb.DuckDBPyConnection, content: BootContent) -> None:
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, records: Sequence[Any], *, replace: bool) -> None:
     columns = {f.name: [_cell(getattr(r, f.name)) for r in records] for f in dataclasses.fields(records[0])}
     connection.register("incoming", pa.table({name: pa.array(values) for name, values in columns.items()}))
-    try:
-        connection.execute(f"INSERT {'OR REPLACE ' if replace else ''}INTO {table} BY NAME SELECT * FROM incoming")
-    finally:
-        connection.unregister("incoming")
+    connection.execute(f"INSERT {'OR REPLACE ' if replace else ''}INTO {table} BY NAME SELECT * FROM incoming")
+    connection.unregister("incoming")
 
 
 def _cell(value: Any) -> Any:

@@ -17,6 +17,7 @@ from results.records import BackendRecord, EngineBuildRecord, NodeRecord, Recipe
 from results.redact import plain, redact_argv, redact_environment
 from results.vocabulary import Outcome
 from runners.coherence.gate import GateFailure, GateResult, GateTarget, recheck, run_gate
+from runners.engines.answers import without_logprobs
 from runners.engines.base import UNKNOWN, EngineAdapter, HttpRequest, Identity, ServeCommand
 from runners.engines.identity import same_public_version
 from runners.engines.registry import adapter_for
@@ -259,7 +260,8 @@ def ready(boot: Boot) -> None:
         probes = Probes(
             health=client.health,
             models=client.models,
-            one_token=lambda: client.one_token(boot.adapter.greedy_request(model.name, prompt, 1)),
+            # without log-probabilities: a server whose logits are NaN refuses to write them, and is ready all the same
+            one_token=lambda: client.one_token(without_logprobs(boot.adapter.greedy_request(model.name, prompt, 1))),
         )
         result = serving.wait_ready(model.name, probes)
     finally:

@@ -109,9 +109,14 @@ def make_plan(request: RunRequest, read: Callable[[str | None], NodeRecord] = re
     return Plan(node, tuple(plan_boots(specs, recipes, backends, workloads, request.boots or suite.boots)))
 
 
+_SERVED = "Give only engines of the form NAME@endpoint:URL with it."
+
+
 def _recipe(name: str, specs: Sequence[EngineSpec]) -> Recipe:
     """A recipe by name or folder; for an endpoint also the name of whatever model it serves."""
-    if any(spec.distribution == "endpoint" for spec in specs) and name.startswith("served:"):
+    if name.startswith("served:"):
+        if not all(spec.distribution == "endpoint" for spec in specs):
+            raise UsageError(f"{name[:80]!r} names a model that an endpoint serves, but an engine asked for is no endpoint.", todo=_SERVED)
         served = name.removeprefix("served:")
         safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in served.lower()).strip("._-")[:64] or "served"
         return Recipe(name=safe, kind="model", source=Source(served=served))

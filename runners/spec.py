@@ -112,8 +112,10 @@ def _url(target: str, text: str) -> str:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         usable = False
+    if "@" in target or "?" in target or "#" in target:  # said before anything of it is shown
+        raise UsageError("an endpoint URL must not hold a user name, password or query: an engine spec is stored and shown.", todo=_FORM)
     if not usable or any(c.isspace() or not c.isprintable() for c in target):
         raise UsageError(f"the endpoint in {text!r} is not an http:// or https:// URL.", todo=_FORM)
-    if parts.username is not None or parts.password is not None:
-        raise UsageError("an endpoint URL must not hold a user name or password: an engine spec is stored and shown.", todo=_FORM)
+    if parts.path.rstrip("/").endswith("/v1"):
+        raise UsageError("an endpoint URL is the server's address, without /v1.", todo=_FORM)
     return target

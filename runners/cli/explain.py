@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from results.redact import plain, redact
-from runners.cli.shell import errors_shown, out, print_json
+from runners.cli.shell import errors_shown, out, print_json, shown
 from runners.engines.explain import Explanation, Health, explain_log
 from runners.engines.flag_registry import registry
 from runners.engines.known_issues import KnownIssue
@@ -130,7 +130,7 @@ def _kernels(found: Explanation) -> Table:
     for column in ("slot", "configured", "actual"):
         table.add_column(column, overflow="fold")
     for slot in dict.fromkeys([*found.kernels, *found.configured]):
-        table.add_row(slot, _safe(found.configured.get(slot, "–")), _safe(found.kernels.get(slot, "unknown")))
+        table.add_row(slot, Text(_safe(found.configured.get(slot, "–"))), Text(_safe(found.kernels.get(slot, "unknown"))))
     capacity = found.capacity
     for name, value in (("KV cache tokens", capacity.kv_cache_tokens), ("context length", capacity.max_model_len)):
         if value is not None:
@@ -166,4 +166,4 @@ def _issues(issues: Iterable[KnownIssue]) -> list[RenderableType]:
 
 
 def _safe(text: str) -> str:
-    return plain(redact(text), 1_000)
+    return shown(text, 1_000)

@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from results.redact import plain, redact
 from results.vocabulary import Outcome, Phase
-from runners.cli.shell import err
+from runners.cli.shell import err, shown
 from runners.node.lock import LockOwner
 from runners.pipeline import BootResult
 from runners.plan import PlannedBoot
@@ -23,11 +23,11 @@ class SessionProgress:
         self._live = err.is_terminal
         self._bar = Progress(
             SpinnerColumn(),
-            TextColumn("[bold]{task.fields[cell]}"),
+            TextColumn("{task.fields[cell]}", style="bold", markup=False),
             BarColumn(bar_width=20),
             TextColumn("{task.completed}/{task.total}"),
             TextColumn("{task.fields[phase]}"),
-            TextColumn("[dim]{task.fields[detail]}", markup=True),
+            TextColumn("{task.fields[detail]}", style="dim", markup=False),
             TimeElapsedColumn(),
             console=err,
             transient=True,
@@ -64,7 +64,7 @@ class SessionProgress:
         if self._live and self._task is None:
             self._task = self._bar.add_task("", total=of, cell="", phase="", detail="")
         if self._live and self._task is not None:
-            self._bar.update(self._task, completed=number - 1, cell=_safe(self._label))
+            self._bar.update(self._task, completed=number - 1, cell=shown(self._label))
         else:
             self._line(f"[{number}/{of}] {self._label}")
         self._phase = None
@@ -72,7 +72,7 @@ class SessionProgress:
     def phase(self, phase: Phase, detail: str) -> None:
         """A phase begins, or says what it is doing."""
         if self._live and self._task is not None:
-            self._bar.update(self._task, phase=str(phase), detail=_safe(detail)[:90])
+            self._bar.update(self._task, phase=str(phase), detail=shown(detail, 90).replace("\n", " "))
         elif phase != self._phase:
             self._phase_line()
             self._since = time.monotonic()
@@ -86,8 +86,8 @@ class SessionProgress:
             self._phase_line()
         run = result.run
         style = "green" if run.outcome is Outcome.PASS else "red"
-        reason = f": {_safe(run.reason)[:400]}" if run.reason else ""
-        err.print(f"[{style}]{run.outcome}[/] {_safe(self._label)}{reason}")
+        reason = f": {shown(run.reason, 400)}" if run.reason else ""
+        err.print(Text.assemble((str(run.outcome), style), f" {shown(self._label)}{reason}"))
         if result.kept:
             self._line(f"left running at {result.kept}, as asked; stop it with: {result.kept_end}")
         if result.unstored:
@@ -100,8 +100,4 @@ class SessionProgress:
             self._line(f"    {self._phase} {time.monotonic() - self._since:.1f} s")
 
     def _line(self, text: str) -> None:
-        err.print(plain(redact(text), 1_000), markup=False)
-
-
-def _safe(text: str) -> str:
-    return plain(redact(text), 500).replace("\n", " ").replace("[", r"\[")
+        err.print(shown(text, 1_000), markup=False)

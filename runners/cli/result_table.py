@@ -73,7 +73,7 @@ def render(cells: Sequence[CellSummary], store: Store) -> RenderableType:
     for cell in cells:
         mark = "*" if cell.launch_bound else ""
         table.add_row(
-            plain(f"{cell.engine} {cell.engine_version}\n{cell.recipe_name} · {cell.backend_name}", 120),
+            Text(plain(f"{cell.engine} {cell.engine_version}\n{cell.recipe_name} · {cell.backend_name}", 120)),
             Text(_outcome(cell), style=_STYLES.get(cell.outcome, "bold red")),
             f"{cell.gate_matched}/{cell.gate_prompts}" if cell.gate_prompts else "–",
             _rate(cell.decode_tok_s, mark),
@@ -81,7 +81,7 @@ def render(cells: Sequence[CellSummary], store: Store) -> RenderableType:
             f"{cell.ttft_s.median * 1000:.0f}" if cell.ttft_s else "–",
             f"{cell.max_model_len:,}" if cell.max_model_len else "–",
             f"{cell.memory_used_bytes / 2**30:.1f} GiB" if cell.memory_used_bytes is not None else "–",
-            _change(cell),
+            Text(plain(_change(cell), 100)),
         )
     parts: list[RenderableType] = [table]
     if any(cell.launch_bound and cell.decode_tok_s for cell in cells):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from results.redact import plain, redact_argv
+from results.store import Store
 from results.summary import summarise
 from results.vocabulary import ExitCode, Outcome, exit_code_of
 from runners.cli.progress import SessionProgress
@@ -15,6 +16,7 @@ from runners.cli.result_table import as_json, print_result
 from runners.cli.shell import err, errors_shown, open_store, out, print_json
 from runners.engines.base import ServeCommand
 from runners.envs.environment import cache_folder
+from runners.pipeline import BootResult
 from runners.session import Plan, RunRequest, commands_of, make_plan, run_session
 
 _MANY = "May be given several times."
@@ -70,10 +72,16 @@ def run(
         stored = [r.run.run_id for r in results if r.unstored is None]
         cells = summarise(store, stored)
         if json_:
-            print_json(as_json(cells, store, exit_code))
+            print_json({**as_json(cells, store, exit_code), "unstored": [_unstored(r, store) for r in results if r.unstored is not None]})
         elif cells:
             print_result(out, cells, store)
         raise SystemExit(exit_code)
+
+
+def _unstored(result: BootResult, store: Store) -> dict[str, str | None]:
+    """A boot that the database does not hold yet; its folder does, and the next start stores it."""
+    run = result.run
+    return {"run_id": run.run_id, "outcome": run.outcome, "folder": str(store.boots / run.run_id), "why": result.unstored}
 
 
 def _show_plan(plan: Plan, json_: bool) -> None:

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from results.redact import plain
 from results.vocabulary import Outcome
-from runners.cli.shell import errors_shown, open_store, out, print_json
+from runners.cli.shell import cell, errors_shown, open_store, out, print_json
 
 _SQL = """
 SELECT r.run_id, r.started_at, r.engine, r.engine_version, r.recipe_name, r.backend_name, r.phase, r.outcome, r.reason, r.signature,
@@ -46,11 +45,11 @@ def _table(rows: list[dict[str, Any]]) -> Table:
         outcome = row["outcome"] or f"running ({row['phase']})"
         table.add_row(
             row["run_id"],
-            plain(f"{row['engine']} {row['engine_version']}", 60),
-            plain(row["recipe_name"], 40),
-            plain(row["backend_name"], 40),
+            cell(f"{row['engine']} {row['engine_version']}", 60),
+            cell(row["recipe_name"], 40),
+            cell(row["backend_name"], 40),
             outcome,
             "–" if row["decode_tok_s"] is None else f"{row['decode_tok_s']:.1f}",
-            plain(row["reason"] or "", 160),
+            cell(row["reason"] or "", 160),
         )
     return table

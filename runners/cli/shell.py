@@ -15,6 +15,7 @@ from typing import Any
 
 import platformdirs
 from rich.console import Console
+from rich.text import Text
 
 from results.errors import FolderError, StoreError
 from results.redact import plain, redact
@@ -55,9 +56,12 @@ def print_json(data: Any) -> None:
 
 def fail(message: str, *, where: str = "", todo: str = "") -> None:
     """Say what went wrong, where, and what to do next."""
-    err.print(f"[bold red]error:[/] {_safe(message)}" + (f"\n  where: {_safe(where)}" if where else ""))
+    text = Text.assemble(("error: ", "bold red"), shown(message))
+    if where:
+        text.append(f"\n  where: {shown(where)}")
     if todo:
-        err.print(f"  next:  {_safe(todo)}")
+        text.append(f"\n  next:  {shown(todo)}")
+    err.print(text)
 
 
 @contextmanager
@@ -82,5 +86,11 @@ def errors_shown() -> Iterator[None]:
         raise SystemExit(ExitCode.INTERRUPTED) from error
 
 
-def _safe(text: str) -> str:
-    return plain(redact(text), 4_000).replace("[", r"\[")
+def shown(text: str, limit: int = 4_000) -> str:
+    """Text from outside as it may be shown: no secrets, no escapes, bounded. Print it as `Text` or without markup."""
+    return plain(redact(text), limit)
+
+
+def cell(text: str, limit: int = 300) -> Text:
+    """A table cell of text from outside: brackets in it are brackets, never markup."""
+    return Text(plain(text, limit))

@@ -13,7 +13,7 @@ from rich.text import Text
 from results.boot_folder import checked_run_id
 from results.redact import plain
 from results.store import Store
-from runners.cli.shell import errors_shown, open_store, out, print_json
+from runners.cli.shell import cell, errors_shown, open_store, out, print_json
 from runners.errors import UsageError
 
 _PARTS = ("phases", "coherence_results", "samples")
@@ -40,7 +40,7 @@ def show(
 def full_run_id(store: Store, run: str) -> str:
     """The id of the one boot whose id ends with `run`. Raises UsageError."""
     rows = store.query("SELECT run_id FROM runs WHERE ends_with(run_id, ?) LIMIT 3", [run[:64]])
-    if len(rows) != 1:
+    if len(rows) != 1 or not run:
         what = "several runs end so" if rows else "no such run"
         raise UsageError(f"{what}: {run[:64]!r}", todo="`sparkproof runs` lists them.")
     return checked_run_id(rows[0]["run_id"])
@@ -62,7 +62,7 @@ def _render(store: Store, detail: dict[str, Any]) -> RenderableType:
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in detail.items():
         if name not in _HIDDEN and name not in (*_PARTS, "build") and value is not None:
-            facts.add_row(Text(name, style="dim"), plain(str(value), 300))
+            facts.add_row(Text(name, style="dim"), cell(str(value)))
     parts: list[RenderableType] = [facts]
     if detail["reason"]:
         parts.append(Text(f"reason: {plain(detail['reason'], 2000)}", style="red"))
@@ -99,9 +99,9 @@ def _plain_table(title: str, rows: list[dict[str, Any]], columns: tuple[str, ...
     return table
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any) -> Text:
     if value is None:
-        return "–"
+        return Text("–")
     if isinstance(value, float):
-        return f"{value:.4g}" if value < 1 else f"{value:.2f}"
-    return plain(str(value), 200)
+        return Text(f"{value:.4g}" if value < 1 else f"{value:.2f}")
+    return cell(str(value), 200)

@@ -68,7 +68,11 @@ def node_lock(
 
     Raises NodeBusy when waiting was in vain.
     """
-    state_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        todo = "Set XDG_STATE_HOME to a folder that can be written."
+        raise InfrastructureError(f"the state folder cannot be made: {error.strerror}", where=str(state_dir), todo=todo) from error
     lock = FileLock(state_dir / LOCK_NAME)
     try:
         lock.acquire(timeout=0)

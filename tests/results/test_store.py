@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import json
 import multiprocessing
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 
 from results.boot_folder import BootFolder
 from results.errors import FolderError, StoreError, StoreLocked
+from results.records import CoherenceRecord
 from results.store import Store
 from results.vocabulary import Outcome
 from tests.results.conftest import MakeBoot
@@ -191,3 +194,49 @@ def test_a_running_boot_has_no_outcome_and_is_stored_again_when_it_ends(store: S
     assert store.query("SELECT outcome FROM runs") == [{"outcome": None}]
     assert store.ingest_pending().ingested == (folder.run_id,)
     assert Outcome.PASS == "pass"
+
+
+def test_half_a_surrogate_pair_and_an_endless_number_from_a_server_are_stored_as_well_as_they_can_be(
+    store: Store, make_boot: MakeBoot
+) -> None:
+    folder = make_boot()
+    summary = folder.summary()
+    run = dataclasses.replace(summary.run, server_version="0.32.0\ud800", max_model_len=10**30)
+    folder.write_summary(dataclasses.replace(summary, run=run))
+    folder.append([CoherenceRecord(folder.run_id, "A", "odd", "golden", "match", "reason", "text \udfff")])
+    store.ingest(folder)
+    row = store.query("SELECT server_version, max_model_len FROM runs")[0]
+    assert row == {"server_version": "0.32.0?", "max_model_len": None}
+    assert store.query("SELECT text FROM coherence_results WHERE prompt_name = 'odd'") == [{"text": "text ?"}]
+
+
+def test_one_folder_that_the_database_cannot_hold_does_not_stop_the_others(store: Store, make_boot: MakeBoot) -> None:
+    good, bad = make_boot(), make_boot()
+    data = json.loads((bad.path / "run.json").read_text())
+    data["run"]["started_at"] = "not a time"
+    (bad.path / "run.json").write_text(json.dumps(data))
+    report = store.rebuild()
+    assert report.ingested == (good.run_id,)
+    assert "holds a value that the database cannot" in report.skipped[bad.run_id]
+
+
+def test_a_folder_where_a_file_should_be_is_left_out_and_named(store: Store, make_boot: MakeBoot) -> None:
+    good, bad = make_boot(), make_boot()
+    (bad.path / "samples.jsonl").unlink()
+    (bad.path / "samples.jsonl").mkdir()
+    report = store.rebuild()
+    assert report.ingested == (good.run_id,)
+    assert "cannot be read" in report.skipped[bad.run_id]
+
+
+def test_a_database_with_a_damaged_block_is_an_error_with_the_way_back(store: Store, make_boot: MakeBoot) -> None:
+    folder = make_boot()
+    store.ingest(folder)
+    raw = bytearray(store.database.read_bytes())
+    for at in range(4096, len(raw), 512):
+        raw[at] ^= 0xFF
+    store.database.write_bytes(raw)
+    with pytest.raises(StoreError, match="sparkproof rebuild"):
+        store.query("SELECT * FROM runs")
+    assert store.rebuild().ingested == (folder.run_id,)
+    assert len(store.query("SELECT * FROM runs")) == 1

@@ -65,7 +65,7 @@ def overhead_s(cell: CellSummary) -> float:
 def render(cells: Sequence[CellSummary], store: Store) -> RenderableType:
     """The table, the reasons of everything that did not pass, and where to look further."""
     table = Table(header_style="bold")
-    table.add_column("engine · model · backend", overflow="fold", min_width=26)
+    table.add_column("engine · model · backend", overflow="fold")
     table.add_column("outcome", overflow="fold")
     for name in ("gate", "decode tok/s", "8 streams tok/s", "TTFT ms", "context", "memory"):
         table.add_column(name, justify="right", overflow="fold")

@@ -4,6 +4,7 @@ import dataclasses
 import io
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from results.store import Store
@@ -35,8 +36,8 @@ CELL = CellSummary(
 )
 
 
-def _shown(cell: CellSummary) -> str:
-    console = Console(width=140, file=io.StringIO(), highlight=False)
+def _shown(cell: CellSummary, width: int = 140) -> str:
+    console = Console(width=width, file=io.StringIO(), highlight=False)
     console.print(render([cell], Store(Path("store"))))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -66,3 +67,11 @@ def test_published_rates_stand_beside_the_measurement_with_their_source() -> Non
     claims = as_json([gpt_oss], Store(Path("store")), 0)["cells"][0]["claims"]
     assert claims and all(claim["source"] and claim["engine"] == "vllm" for claim in claims)
     assert as_json([CELL], Store(Path("store")), 0)["cells"][0]["claims"] == []
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_change_is_never_cut_off_however_narrow_the_terminal(width: int) -> None:
+    table = _shown(CELL, width).split("* launch-bound")[0]
+    assert table.count("┓") == 1, "the table's right border is there"
+    change = "".join(line.rsplit("│", 2)[-2] for line in table.splitlines() if line.count("│") > 2)
+    assert "".join(change.split()) == "+10.0%vs0.31.0"

@@ -4,8 +4,8 @@ Trap: a crash of the database, or of us, between measuring and storing loses the
 moment it exists, the summary (`run.json`) is replaced atomically, and the database is only ever filled *from* these folders, so that
 `sparkproof rebuild` and an ordinary run go through the same code.
 
-Files: `run.json` (run, node, build, recipe, backend), `phases.jsonl`, `coherence.jsonl`, `samples.jsonl`, `resources.jsonl`,
-`server.log`, `serve.sh`, `process.json` (who runs the server).
+Files: `run.json` (run, node, build, recipe, backend), one `*.jsonl` per kind of row (`results.records.BOOT_ROWS`), `server.log`,
+`serve.sh`, `process.json` (who runs the server).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,28 +25,12 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from results.errors import FolderError
-from results.records import (
-    BackendRecord,
-    CoherenceRecord,
-    EngineBuildRecord,
-    NodeRecord,
-    PhaseRecord,
-    RecipeRecord,
-    ResourceRecord,
-    RunRecord,
-    SampleRecord,
-)
+from results.records import BOOT_ROWS, BackendRecord, BootRow, EngineBuildRecord, NodeRecord, RecipeRecord, RunRecord
 
 FOLDER_FORMAT = 1
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**63 - 1
-_Row = TypeVar("_Row", PhaseRecord, CoherenceRecord, SampleRecord, ResourceRecord)
-_LINE_FILES: dict[type[Any], str] = {
-    PhaseRecord: "phases.jsonl",
-    CoherenceRecord: "coherence.jsonl",
-    SampleRecord: "samples.jsonl",
-    ResourceRecord: "resources.jsonl",
-}
+_Row = TypeVar("_Row", bound=BootRow)
 
 
 @dataclass(frozen=True)
@@ -66,15 +50,17 @@ class BootContent:
     """Everything one folder holds. `skipped_lines` counts lines that were cut off by a crash and left out."""
 
     summary: BootSummary
-    phases: tuple[PhaseRecord, ...]
-    coherence: tuple[CoherenceRecord, ...]
-    samples: tuple[SampleRecord, ...]
-    resources: tuple[ResourceRecord, ...]
+    rows: Mapping[type[Any], tuple[BootRow, ...]]
+    """Kind of row to the rows of that kind; a kind that the boot left none of is present and empty."""
     skipped_lines: int = 0
+
+    def of(self, kind: type[_Row]) -> tuple[_Row, ...]:
+        """The rows of one kind, in the order they were written."""
+        return tuple(row for row in self.rows[kind] if isinstance(row, kind))
 
 
 _SUMMARY: TypeAdapter[BootSummary] = TypeAdapter(BootSummary)
-_ROWS: dict[type[Any], TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in _LINE_FILES}
+_ROWS: dict[type[Any], TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in BOOT_ROWS}
 
 
 def new_run_id(now: datetime | None = None) -> str:
@@ -113,11 +99,11 @@ class BootFolder:
             os.fsync(f.fileno())
         temporary.replace(target)
 
-    def append(self, rows: Iterable[PhaseRecord | CoherenceRecord | SampleRecord | ResourceRecord]) -> None:
+    def append(self, rows: Iterable[BootRow]) -> None:
         """Append rows to their files, one JSON object a line."""
         by_file: dict[str, list[str]] = {}
         for row in rows:
-            by_file.setdefault(_LINE_FILES[type(row)], []).append(json.dumps(_storable(dataclasses.asdict(row)), allow_nan=False))
+            by_file.setdefault(BOOT_ROWS[type(row)].file, []).append(json.dumps(_storable(dataclasses.asdict(row)), allow_nan=False))
         for name, lines in by_file.items():
             with (self.path / name).open("a", encoding="utf-8") as f:
                 f.write("\n".join(lines) + "\n")
@@ -141,14 +127,15 @@ class BootFolder:
     def read(self) -> BootContent:
         """Read everything back. A last line cut off by a crash is left out and counted; raises FolderError without a usable run.json."""
         summary = self.summary()
-        phases, a = self._rows(PhaseRecord)
-        coherence, b = self._rows(CoherenceRecord)
-        samples, c = self._rows(SampleRecord)
-        resources, d = self._rows(ResourceRecord)
-        return BootContent(summary, phases, coherence, samples, resources, a + b + c + d)
+        rows: dict[type[Any], tuple[BootRow, ...]] = {}
+        skipped = 0
+        for kind in BOOT_ROWS:
+            rows[kind], cut = self._rows(kind)
+            skipped += cut
+        return BootContent(summary, rows, skipped)
 
     def _rows(self, kind: type[_Row]) -> tuple[tuple[_Row, ...], int]:
-        path = self.path / _LINE_FILES[kind]
+        path = self.path / BOOT_ROWS[kind].file
         rows: list[_Row] = []
         skipped = 0
         try:

@@ -9,10 +9,12 @@ Times named `*_at` are UTC, ISO 8601; durations end in `_s`; sizes end in `_byte
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from results.vocabulary import Outcome, Phase
+from results.vocabulary import Outcome, Phase, Purpose
 
 PROTOCOL_VERSION = 1
 """Version of our own measuring protocol (M16): any change to prompts, workloads or formulas raises it and starts a new series."""
@@ -136,6 +138,12 @@ class RunRecord:
     warnings: tuple[str, ...] = ()
     in_process: bool = False
     """True for a sweep's boot, which shares its process with others and is never used for timing."""
+    purpose: Purpose = Purpose.MEASURE
+    control_of: str | None = None
+    """The run that this boot is a control of (purpose `control`), or confirms (purpose `confirm`)."""
+    kv_cache_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    """Swap in use on the node when the boot's server was at its peak; null where the node has no swap counter."""
 
 
 @dataclass(frozen=True)
@@ -209,3 +217,146 @@ class ResourceRecord:
     gpu_sm_clock_mhz: int | None = None
     gpu_temperature_c: float | None = None
     gpu_utilization_percent: float | None = None
+
+
+@dataclass(frozen=True)
+class ScoreRecord:
+    """One correctness number that is no verdict on a single answer: margin drift, fixed-text score, flip rate.
+
+    `metric` is one of `margin_drift_rms`, `margin_drift_max` (nats), `nll_mean`, `nll_drift_rms`, `nll_drift_max` (nats per token),
+    `top1_agreement`, `flip_rate` (fractions); `subject` names the passage, step or prompt; `reference` the path it was compared with
+    (weight format / activation format / KV-cache dtype).
+    """
+
+    run_id: str
+    step: str
+    metric: str
+    subject: str
+    value: float | None
+    threshold: float | None = None
+    reference: str | None = None
+    tokens: int | None = None
+    verdict: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class ContextRecord:
+    """Whether a fact placed `depth_tokens` before the question was recalled, and what that depth costs."""
+
+    run_id: str
+    probe: str
+    """`recall` (a canary's memorised long text) or `needle` (a fact in a passage)."""
+    depth_tokens: int
+    recalled: bool | None
+    """None: the server did not answer; `reason` says how."""
+    reason: str
+    text: str = ""
+    ttft_s: float | None = None
+    decode_tok_s: float | None = None
+
+
+@dataclass(frozen=True)
+class HealthRecord:
+    """What the node was like at one moment. A field that this node cannot tell is None."""
+
+    run_id: str
+    read_at: str
+    moment: str
+    """`before` or `after` the boot."""
+    verdict: str
+    """`ok`, `suspect`, `void` (the boot's numbers do not count) or `unknown` (no probe ran)."""
+    reasons: tuple[str, ...] = ()
+    probe: str | None = None
+    """Which memory-bound matrix-vector probe ran: `torch-cuda` or `numpy`."""
+    bandwidth_gb_s: float | None = None
+    percent_of_nominal: float | None = None
+    percent_of_history: float | None = None
+    gpu_temperature_c: float | None = None
+    gpu_power_w: float | None = None
+    gpu_sm_clock_mhz: int | None = None
+    gpu_utilization_percent: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    other_gpu_processes: int | None = None
+    memory_available_bytes: int | None = None
+    page_cache_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    caches_dropped: bool = False
+
+
+@dataclass(frozen=True)
+class EngineCounterRecord:
+    """One number of the engine's own metrics over a timed window (difference of two readings, or a mean from its histogram).
+
+    `metric` is our name for it: `spec_acceptance_rate`, `spec_accepted_length`, `generation_tokens`, `ttft_mean_s`, `itl_mean_s`.
+    """
+
+    run_id: str
+    workload: str
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class KernelMessageRecord:
+    """One line of the kernel's log that concerns the GPU (NVRM, Xid, OOM killer), seen while the boot ran."""
+
+    run_id: str
+    elapsed_s: float
+    line: str
+
+
+@dataclass(frozen=True)
+class DiagnosisRecord:
+    """Why a boot failed its gate, from control boots on the same weights with one thing changed each."""
+
+    run_id: str
+    concluded_at: str
+    conclusion: str
+    """`kernel`, `execution_path`, `attention`, `kv_cache`, `concurrency`, `template_or_bos`, `weights_or_model`, `engine_version` or
+    `undecided`."""
+    detail: str | None
+    """What exactly, such as `moe=flashinfer_cutlass` or `cuda_graphs`."""
+    sentence: str
+    use_instead: tuple[str, ...] = ()
+    """Flags that work; empty if none were found."""
+    controls: tuple[str, ...] = ()
+    """Run ids of the control boots, in the order they were made."""
+
+
+class BootRows(NamedTuple):
+    """Where the rows of one kind live: the table of the database and the file of the boot folder."""
+
+    table: str
+    file: str
+
+
+BOOT_ROWS: Mapping[type[Any], BootRows] = MappingProxyType(
+    {
+        PhaseRecord: BootRows("phases", "phases.jsonl"),
+        CoherenceRecord: BootRows("coherence_results", "coherence.jsonl"),
+        SampleRecord: BootRows("samples", "samples.jsonl"),
+        ResourceRecord: BootRows("resources", "resources.jsonl"),
+        ScoreRecord: BootRows("scores", "scores.jsonl"),
+        ContextRecord: BootRows("context_depths", "context.jsonl"),
+        HealthRecord: BootRows("health", "health.jsonl"),
+        EngineCounterRecord: BootRows("engine_counters", "counters.jsonl"),
+        KernelMessageRecord: BootRows("kernel_messages", "kernel_messages.jsonl"),
+        DiagnosisRecord: BootRows("diagnoses", "diagnosis.jsonl"),
+    }
+)
+"""Every kind of row that a boot leaves many of."""
+
+BootRow = (
+    PhaseRecord
+    | CoherenceRecord
+    | SampleRecord
+    | ResourceRecord
+    | ScoreRecord
+    | ContextRecord
+    | HealthRecord
+    | EngineCounterRecord
+    | KernelMessageRecord
+    | DiagnosisRecord
+)

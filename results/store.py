@@ -24,20 +24,10 @@ from filelock import FileLock, Timeout
 
 from results.boot_folder import BootContent, BootFolder, all_folders
 from results.errors import FolderError, StoreError, StoreLocked
-from results.records import (
-    BackendRecord,
-    CoherenceRecord,
-    EngineBuildRecord,
-    NodeRecord,
-    PhaseRecord,
-    RecipeRecord,
-    ResourceRecord,
-    RunRecord,
-    SampleRecord,
-)
+from results.records import BOOT_ROWS, BackendRecord, EngineBuildRecord, NodeRecord, RecipeRecord, RunRecord
 
 _HERE = Path(__file__).parent
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 DEFAULT_WAIT_S = 60.0
 
 _DIMENSIONS: dict[type[Any], str] = {
@@ -46,12 +36,6 @@ _DIMENSIONS: dict[type[Any], str] = {
     RecipeRecord: "recipes",
     BackendRecord: "backends",
     RunRecord: "runs",
-}
-_ROWS: dict[type[Any], str] = {
-    PhaseRecord: "phases",
-    CoherenceRecord: "coherence_results",
-    SampleRecord: "samples",
-    ResourceRecord: "resources",
 }
 
 
@@ -276,15 +260,11 @@ def _store_rows(connection: duckdb.DuckDBPyConnection, content: BootContent) -> 
     for record in (summary.node, summary.build, summary.recipe, summary.backend, summary.run):
         if record is not None:
             _insert(connection, _DIMENSIONS[type(record)], [record], replace=True)
-    for kind, rows in (
-        (PhaseRecord, content.phases),
-        (CoherenceRecord, content.coherence),
-        (SampleRecord, content.samples),
-        (ResourceRecord, content.resources),
-    ):
-        connection.execute(f"DELETE FROM {_ROWS[kind]} WHERE run_id = ?", [summary.run.run_id])
+    for kind, rows in content.rows.items():
+        table = BOOT_ROWS[kind].table
+        connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [summary.run.run_id])
         if rows:
-            _insert(connection, _ROWS[kind], rows, replace=False)
+            _insert(connection, table, rows, replace=False)
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, records: Sequence[Any], *, replace: bool) -> None:

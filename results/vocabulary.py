@@ -45,6 +45,23 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"
 
 
+class Purpose(StrEnum):
+    """Why a boot was made. Only `measure`, `confirm`, `anchor` and `bisect` boots are evidence about an engine's release.
+
+    `control`: one thing changed, to find out why another boot failed. `sweep`: judged in a shared process, never timed.
+    `self_check`: the same release twice, for our own false-alarm rate.
+    """
+
+    MEASURE = "measure"
+    CONFIRM = "confirm"
+    CONTROL = "control"
+    ANCHOR = "anchor"
+    SWEEP = "sweep"
+    BISECT = "bisect"
+    REFERENCE = "reference"
+    SELF_CHECK = "self_check"
+
+
 class ExitCode:
     """Process exit codes of every command."""
 

@@ -17,13 +17,12 @@ from typing import Any
 
 from results.boot_folder import BootFolder, BootSummary
 from results.errors import StoreError
-from results.records import CoherenceRecord, PhaseRecord, ResourceRecord, RunRecord, SampleRecord
+from results.records import BootRow, PhaseRecord, ResourceRecord, RunRecord
 from results.redact import redact
 from results.store import Store
 from results.vocabulary import Outcome, Phase
 from runners.node.memory import used_memory_bytes
 
-_Row = CoherenceRecord | SampleRecord | ResourceRecord | PhaseRecord
 _REASON_LIMIT = 2_000
 _EXCERPT_LIMIT = 8_000
 
@@ -75,7 +74,7 @@ class Recorder:
         self._summary = dataclasses.replace(self._summary, run=run, **dimensions)
         self._write()
 
-    def append(self, rows: Iterable[_Row]) -> None:
+    def append(self, rows: Iterable[BootRow]) -> None:
         """Append rows to the folder at once."""
         rows = tuple(rows)
         for row in rows:
@@ -151,7 +150,7 @@ class Recorder:
             self.unstored = str(error)
 
 
-def _without_secrets(row: _Row, conceal: Callable[[str], str]) -> _Row:
+def _without_secrets(row: BootRow, conceal: Callable[[str], str]) -> BootRow:
     texts = {f.name: value for f in dataclasses.fields(row) if isinstance(value := getattr(row, f.name), str)}
     changed = {name: clean for name, value in texts.items() if (clean := _cleaned(value, conceal)) != value}
     return dataclasses.replace(row, **changed) if changed else row

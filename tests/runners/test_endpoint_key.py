@@ -103,7 +103,7 @@ def test_a_recorder_keeps_a_secret_out_of_every_text_of_its_rows(tmp_path: Path)
         recorder.update(actual={"moe": KEY}, dropped_request_fields=(KEY,), served_model=KEY)
         recorder.warn(f"it said {KEY}")
     content = recorder.folder.read()
-    assert (content.coherence[0].reason, content.coherence[0].text) == ("said [hidden]", "[hidden]!")
+    assert (content.of(CoherenceRecord)[0].reason, content.of(CoherenceRecord)[0].text) == ("said [hidden]", "[hidden]!")
     assert content.summary.run.warnings == ("it said [hidden]",)
     assert content.summary.run.actual == {"moe": "[hidden]"}
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and KEY.encode() in p.read_bytes()]

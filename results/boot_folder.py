@@ -94,7 +94,7 @@ class BootFolder:
         target = self.path / "run.json"
         temporary = self.path / f".run.json.{os.getpid()}"
         with temporary.open("w", encoding="utf-8") as f:
-            f.write(json.dumps(_storable(dataclasses.asdict(summary)), allow_nan=False, indent=1))
+            f.write(json.dumps(storable(dataclasses.asdict(summary)), allow_nan=False, indent=1))
             f.flush()
             os.fsync(f.fileno())
         temporary.replace(target)
@@ -103,7 +103,7 @@ class BootFolder:
         """Append rows to their files, one JSON object a line."""
         by_file: dict[str, list[str]] = {}
         for row in rows:
-            by_file.setdefault(BOOT_ROWS[type(row)].file, []).append(json.dumps(_storable(dataclasses.asdict(row)), allow_nan=False))
+            by_file.setdefault(BOOT_ROWS[type(row)].file, []).append(json.dumps(storable(dataclasses.asdict(row)), allow_nan=False))
         for name, lines in by_file.items():
             with (self.path / name).open("a", encoding="utf-8") as f:
                 f.write("\n".join(lines) + "\n")
@@ -160,7 +160,7 @@ def all_folders(boots_root: Path) -> list[BootFolder]:
     return [BootFolder(boots_root, p.name) for p in sorted(boots_root.iterdir()) if p.is_dir() and _RUN_ID.fullmatch(p.name)]
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
     """`value` as JSON and the database can hold it, whatever a server sent.
 
     JSON has no NaN or infinity (M17: they are findings, written as text in the reason) and the database no integer beyond 64 bits: null.
@@ -173,7 +173,7 @@ def _storable(value: Any) -> Any:
     if isinstance(value, int):
         return value if _LEAST_INTEGER <= value <= _MOST_INTEGER else None
     if isinstance(value, dict):
-        return {_storable(k): _storable(v) for k, v in value.items()}
+        return {storable(k): storable(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_storable(v) for v in value]
+        return [storable(v) for v in value]
     return value

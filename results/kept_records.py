@@ -59,3 +59,9 @@ class IgnoreRecord:
     release: str
     why: str
     ignored_at: str
+
+
+TIMES = ("started_at", "finished_at", "ignored_at")
+"""Fields that are moments: UTC, ISO 8601. `claimed_at` is what the source wrote."""
+
+KeptRecord = SessionRecord | ClaimRecord | IgnoreRecord

@@ -37,6 +37,12 @@ class NodeRecord:
     memory_total_bytes: int | None = None
     sm_clock_cap_mhz: int | None = None
     firmware: str | None = None
+    power_limit_w: float | None = None
+    """The driver's enforced limit; a GB10 has none to tell."""
+    power_source: str | None = None
+    """What the node says about its supply, such as `USB online; spark_hwmon pl1 140 W`; None: nothing."""
+    network: tuple[str, ...] = ()
+    """Network cards as `name driver speed`, and RDMA devices as `name rdma`; never an address."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ made later by `ingest_pending` or `rebuild`.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,24 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 from filelock import FileLock, Timeout
 
 from results.boot_folder import BootContent, BootFolder, all_folders
 from results.errors import FolderError, StoreError, StoreLocked
-from results.records import BOOT_ROWS, BackendRecord, EngineBuildRecord, NodeRecord, RecipeRecord, RunRecord
+from results.ingest import derive_all, forget_kept, store_boots, store_kept, unstored_kept
+from results.kept_files import KeptFiles
+from results.kept_records import KeptRecord
+from results.schema import SCHEMA_VERSION, create, migrate, schema_version
+from results.verdicts_stored import refresh_stale
 
-_HERE = Path(__file__).parent
-SCHEMA_VERSION = 2
 DEFAULT_WAIT_S = 60.0
-
-_DIMENSIONS: dict[type[Any], str] = {
-    NodeRecord: "nodes",
-    EngineBuildRecord: "engine_builds",
-    RecipeRecord: "recipes",
-    BackendRecord: "backends",
-    RunRecord: "runs",
-}
+_BATCH = 200
+"""Boots stored by one commit when many are."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,7 @@ class IngestReport:
 
 
 class Store:
-    """The result store under `root`: `sparkproof.duckdb` and `boots/`.
+    """The result store under `root`: `sparkproof.duckdb`, `boots/`, and the files of `results.kept_files`.
 
     `clock` and `sleep` are injected so that waiting for a lock can be tested without waiting.
     """
@@ -65,6 +58,7 @@ class Store:
         self.root = root
         self.database = root / "sparkproof.duckdb"
         self.boots = root / "boots"
+        self.kept = KeptFiles(root)
         self._wait_s = wait_s
         self._clock = clock
         self._sleep = sleep
@@ -75,6 +69,12 @@ class Store:
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A read-write connection inside one transaction; committed at the end, rolled back on an error. Raises StoreLocked."""
         with self._open_for_writing() as connection, _transaction(connection):
+            yield connection
+
+    @contextmanager
+    def exclusive(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A read-write connection without a transaction: nobody else has the database while it is open. Raises StoreLocked."""
+        with self._open_for_writing() as connection:
             yield connection
 
     @contextmanager
@@ -105,7 +105,7 @@ class Store:
             raise StoreError("there are no results yet", where=str(self.database), todo="Make some: sparkproof run --engine vllm==0.32.0")
         connection = self._open(read_only=True)
         try:
-            found = _version(connection)
+            found = schema_version(connection)
             if found != SCHEMA_VERSION:
                 raise StoreError(
                     f"the database has schema version {found}, this Sparkproof reads {SCHEMA_VERSION}",
@@ -138,38 +138,56 @@ class Store:
             pause = min(pause * 1.6, 0.25)
 
     def _migrate(self, connection: duckdb.DuckDBPyConnection) -> None:
-        found = _version(connection)
+        found = schema_version(connection)
         if found > SCHEMA_VERSION:
             raise StoreError(f"the database has schema version {found}", where=str(self.database), todo="Update Sparkproof.")
         if found == SCHEMA_VERSION:
             return
         with _transaction(connection):
             if found == 0:
-                connection.execute((_HERE / "schema.sql").read_text(encoding="utf-8"))
-                connection.execute("INSERT INTO schema_version (version) VALUES (?)", [SCHEMA_VERSION])
-            for number in range(found + 1, SCHEMA_VERSION + 1) if found else ():
-                connection.execute((_HERE / "migrations" / f"{number:04d}.sql").read_text(encoding="utf-8"))
-                connection.execute("INSERT INTO schema_version (version) VALUES (?)", [number])
+                create(connection)
+            else:
+                migrate(connection, found)
+                derive_all(connection)
+                refresh_stale(connection)
 
     # -- writing ---------------------------------------------------------------------------------------------------------------------
 
     def ingest(self, folder: BootFolder) -> None:
-        """Store one boot folder, replacing what was stored of the same run."""
+        """Store one boot folder, replacing what was stored of the same run, and renew the verdicts that it changes."""
         content = folder.read()
         with self.writing() as connection:
-            _store(connection, content)
+            store_boots(connection, [content])
+            refresh_stale(connection)
+
+    def keep(self, record: KeptRecord) -> None:
+        """Write a session, a claim or an ignore to its file and store it, replacing what was kept under its id."""
+        self.kept.write(record)
+        with self.writing() as connection:
+            store_kept(connection, [record])
+            refresh_stale(connection)
+
+    def take_back(self, kind: type[KeptRecord], record_id: str) -> bool:
+        """Remove what is kept under this id, file and row; False if there was no file."""
+        removed = self.kept.remove(kind, record_id)
+        with self.writing() as connection:
+            forget_kept(connection, kind, [record_id])
+            refresh_stale(connection)
+        return removed
 
     def ingest_pending(self) -> IngestReport:
-        """Store every folder that the database does not hold in its final state (a commit that could not be made before)."""
+        """Store every folder and file that the database does not hold in its final state (a commit that could not be made before)."""
+        kept, damaged = self.kept.read_all()
         known: dict[str, str | None] = {}
         if self.database.exists():
-            with self.reading() as connection:
+            with self._open_for_writing() as connection:  # for writing, so that an older database is migrated first
                 known = dict(connection.execute("SELECT run_id, outcome FROM runs").fetchall())
+                kept = unstored_kept(connection, kept)
         pending = [f for f in all_folders(self.boots) if known.get(f.run_id) is None]
-        return self._ingest_all(pending) if pending else IngestReport((), {})
+        return self._ingest_all(pending, kept, damaged) if pending or kept else IngestReport((), damaged)
 
     def rebuild(self) -> IngestReport:
-        """Make the database anew from the boot folders alone; the old file is replaced only when the new one is complete."""
+        """Make the database anew from folders and files alone; the old one is replaced only when the new one is complete."""
         fresh = Store(self.root, wait_s=self._wait_s, clock=self._clock, sleep=self._sleep)
         fresh.database = self.root / "sparkproof.rebuilding.duckdb"
         lock = FileLock(str(self.root / "rebuild.lock"))
@@ -177,9 +195,8 @@ class Store:
         try:
             with lock.acquire(timeout=0):
                 fresh.database.unlink(missing_ok=True)
-                report = fresh._ingest_all(all_folders(self.boots))
-                with fresh.writing():
-                    pass  # an empty store is a database with tables, too
+                kept, damaged = self.kept.read_all()
+                report = fresh._ingest_all(all_folders(self.boots), kept, damaged)
                 self._set_aside()
                 fresh.database.replace(self.database)
         except Timeout as error:
@@ -201,21 +218,20 @@ class Store:
                 wal.replace(wal.with_suffix(".damaged-wal"))
         wal.unlink(missing_ok=True)
 
-    def _ingest_all(self, folders: Sequence[BootFolder]) -> IngestReport:
+    def _ingest_all(self, folders: Sequence[BootFolder], kept: Sequence[KeptRecord], damaged: dict[str, str]) -> IngestReport:
         done: list[str] = []
-        skipped: dict[str, str] = {}
+        skipped = dict(damaged)
         cut = 0
         with self._open_for_writing() as connection:
-            for folder in folders:
-                try:
-                    content = folder.read()
-                    with _transaction(connection):
-                        _store(connection, content)
-                except FolderError as error:
-                    skipped[folder.run_id] = str(error)
-                    continue
-                cut += content.skipped_lines
-                done.append(folder.run_id)
+            for record in kept:
+                _keep(connection, record, skipped)
+            for start in range(0, len(folders), _BATCH):
+                contents = _readable(folders[start : start + _BATCH], skipped)
+                for content in _stored_of(connection, contents, skipped):
+                    cut += content.skipped_lines
+                    done.append(content.summary.run.run_id)
+            while _refresh_some(connection):
+                pass
         return IngestReport(tuple(done), skipped, cut)
 
     # -- reading ---------------------------------------------------------------------------------------------------------------------
@@ -230,8 +246,6 @@ class Store:
 
 _HOME = "Set SPARKPROOF_HOME to a folder that can be written."
 _REBUILD = "The boot folders hold every result: run `sparkproof rebuild`."
-_UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError, duckdb.DataError)
-"""What pyarrow and DuckDB raise for a value that no column can hold."""
 
 
 @contextmanager
@@ -246,46 +260,40 @@ def _transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     connection.commit()
 
 
-def _store(connection: duckdb.DuckDBPyConnection, content: BootContent) -> None:
-    """Store one boot. Raises FolderError for a value that the database cannot hold."""
+def _readable(folders: Sequence[BootFolder], skipped: dict[str, str]) -> list[BootContent]:
+    contents: list[BootContent] = []
+    for folder in folders:
+        try:
+            contents.append(folder.read())
+        except FolderError as error:
+            skipped[folder.run_id] = str(error)
+    return contents
+
+
+def _stored_of(connection: duckdb.DuckDBPyConnection, contents: Sequence[BootContent], skipped: dict[str, str]) -> Sequence[BootContent]:
+    """Store a batch; if one of its boots cannot be, each on its own, so that it takes none of the others with it."""
     try:
-        _store_rows(connection, content)
-    except _UNFIT as error:
-        where = content.summary.run.run_id
-        raise FolderError(f"holds a value that the database cannot: {str(error).splitlines()[0][:200]}", where=where) from error
+        with _transaction(connection):
+            store_boots(connection, contents)
+        return contents
+    except FolderError as error:
+        if len(contents) == 1:
+            skipped[contents[0].summary.run.run_id] = str(error)
+            return []
+    return [stored for content in contents for stored in _stored_of(connection, [content], skipped)]
 
 
-def _store_rows(connection: duckdb.DuckDBPyConnection, content: BootContent) -> None:
-    summary = content.summary
-    for record in (summary.node, summary.build, summary.recipe, summary.backend, summary.run):
-        if record is not None:
-            _insert(connection, _DIMENSIONS[type(record)], [record], replace=True)
-    for kind, rows in content.rows.items():
-        table = BOOT_ROWS[kind].table
-        connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [summary.run.run_id])
-        if rows:
-            _insert(connection, table, rows, replace=False)
+def _keep(connection: duckdb.DuckDBPyConnection, record: KeptRecord, skipped: dict[str, str]) -> None:
+    try:
+        with _transaction(connection):
+            store_kept(connection, [record])
+    except FolderError as error:
+        skipped[error.where] = str(error)
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, records: Sequence[Any], *, replace: bool) -> None:
-    columns = {f.name: [_cell(getattr(r, f.name)) for r in records] for f in dataclasses.fields(records[0])}
-    connection.register("incoming", pa.table({name: pa.array(values) for name, values in columns.items()}))
-    connection.execute(f"INSERT {'OR REPLACE ' if replace else ''}INTO {table} BY NAME SELECT * FROM incoming")
-    connection.unregister("incoming")
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, dict):
-        return json.dumps(value, sort_keys=True, allow_nan=False)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _version(connection: duckdb.DuckDBPyConnection) -> int:
-    tables = connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'schema_version'").fetchall()
-    if not tables:
-        return 0
-    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
-    return int(row[0]) if row and row[0] is not None else 0
+def _refresh_some(connection: duckdb.DuckDBPyConnection) -> int:
+    with _transaction(connection):
+        return refresh_stale(connection, _BATCH)
 
 
 def _is_lock_conflict(error: Exception) -> bool:

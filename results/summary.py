@@ -1,7 +1,7 @@
-"""What one invocation measured, per cell, with the plain difference to the previous version in the store.
+"""What one invocation measured, per cell, with the stored verdict against the release before.
 
 Trap: a table that shows only what passed, or a median whose spread is hidden. Rule: every cell asked for is a row, whatever became of it,
-and a number comes with its range and its count. Verdict words (faster, slower) need more than one boot and are not said here.
+and a number comes with its range and its count. Verdict words (faster, slower) are the stored verdicts', never made up here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
-
-from packaging.version import InvalidVersion, Version
 
 from results.store import Store
 from results.vocabulary import Outcome
@@ -31,10 +29,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Previous:
-    """The newest older version of the same series; `decode_change` is relative (None: not comparable)."""
+    """The verdict against the newest older release with evidence. `decode_change` is relative to `last_good` (None: not comparable)."""
 
     engine_version: str
     outcome: str
+    verdict: str | None
+    reason: str
+    last_good: str | None
     decode_change: float | None
 
 
@@ -64,6 +65,8 @@ class CellSummary:
     previous: Previous | None
     run_ids: tuple[str, ...]
     warnings: tuple[str, ...] = field(default=())
+    counters: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What the engine itself counted over the timed repeats of the last boot: workload to our name of the number to its value."""
 
 
 def summarise(store: Store, run_ids: Sequence[str]) -> list[CellSummary]:
@@ -119,10 +122,18 @@ def _cell(
         gate_prompts=max((g["prompts"] for g in gate if g["run_id"] in ids), default=0),
         gate_matched=min((g["matched"] for g in gate if g["run_id"] in ids), default=0),
         phase_s={p["phase"]: p["duration_s"] for p in phases if p["run_id"] == last["run_id"]},
-        previous=_previous(store, last, decode),
+        previous=_previous(store, last),
         run_ids=tuple(run["run_id"] for run in boots),
         warnings=tuple(last["warnings"] or ()),
+        counters=_counters(store, last["run_id"]),
     )
+
+
+def _counters(store: Store, run_id: str) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for row in store.query("SELECT workload, metric, value FROM engine_counters WHERE run_id = ? ORDER BY workload, metric", [run_id]):
+        found.setdefault(row["workload"], {})[row["metric"]] = row["value"]
+    return found
 
 
 def _memory(run: dict[str, Any]) -> int | None:
@@ -136,31 +147,16 @@ def _spread(samples: list[dict[str, Any]], column: str, concurrency: int | None 
     return Spread(median(values), min(values), max(values), len(values)) if values else None
 
 
-def _previous(store: Store, run: dict[str, Any], decode: Spread | None) -> Previous | None:
-    """The newest older release of the same series that has a finished boot; fork builds are never sorted as releases."""
+def _previous(store: Store, run: dict[str, Any]) -> Previous | None:
+    """What the stored verdict on this release says; None for the first release with evidence and for what is no release."""
     rows = store.query(
-        "SELECT r.engine_version, r.outcome, m.decode_tok_s, r.started_at FROM runs r"
-        " LEFT JOIN boot_medians m ON m.run_id = r.run_id AND m.concurrency = 1"
-        " WHERE r.series_id = ? AND r.engine = ? AND r.engine_version <> ? AND r.outcome IS NOT NULL"
-        " AND r.outcome NOT IN ('infrastructure', 'interrupted') ORDER BY r.started_at",
-        [run["series_id"], run["engine"], run["engine_version"]],
+        "SELECT v.headline, v.after, v.last_good, v.decode_change, v.reason, before.state FROM runs r"
+        " JOIN engine_versions e ON e.engine = r.engine AND e.version = r.engine_version"
+        " JOIN verdicts v ON v.history_id = r.history_id AND v.release = e.release"
+        " LEFT JOIN verdicts before ON before.history_id = v.history_id AND before.release = v.after WHERE r.run_id = ?",
+        [run["run_id"]],
     )
-    this = _release(run["engine_version"])
-    older = [row for row in rows if this and (other := _release(row["engine_version"])) and other < this]
-    if not older:
+    if not rows or rows[0]["after"] is None:
         return None
-    newest = max((_release(row["engine_version"]) for row in older), key=lambda v: v or Version("0"))
-    same = [row for row in older if _release(row["engine_version"]) == newest]
-    outcomes = {row["outcome"] for row in same}
-    rates = [row["decode_tok_s"] for row in same if row["decode_tok_s"] is not None]
-    change = decode.median / median(rates) - 1 if decode and rates else None
-    return Previous(same[-1]["engine_version"], outcomes.pop() if len(outcomes) == 1 else "flaky", change)
-
-
-def _release(version: str) -> Version | None:
-    """The release, or None for a build that is no release (`0.1.dev21830+g1234`, or not PEP 440 at all)."""
-    try:
-        parsed = Version(version)
-    except InvalidVersion:
-        return None
-    return None if parsed.is_devrelease else parsed
+    row = rows[0]
+    return Previous(row["after"], row["state"], row["headline"], row["reason"], row["last_good"], row["decode_change"])

@@ -12,7 +12,10 @@ from pathlib import Path
 from results.records import NodeRecord
 from runners import hub
 from runners.memory_fit import Fit, kv_shape_from_config, memory_fit
+from runners.node.facts import has_cuda as node_has_cuda
+from runners.plan import Cell
 from suites.backends import Expressed
+from suites.backends import Unsupported as BackendUnsupported
 from suites.recipes import Recipe
 from suites.recipes.knowledge import KvShape
 
@@ -60,3 +63,16 @@ def _kv_shape(folder: Path) -> KvShape | None:
     except (OSError, ValueError):
         return None
     return kv_shape_from_config(config, "config.json") if isinstance(config, dict) else None
+
+
+def why_not(cell: Cell, node: NodeRecord) -> str | None:
+    """Why this boot would end before anything is installed; None if nothing speaks against it."""
+    reason = cell.recipe.unsupported(cell.spec.name, cell.spec.version)
+    if reason is not None:
+        return reason
+    if isinstance(cell.expressed, BackendUnsupported):
+        return cell.expressed.reason
+    if cell.spec.distribution == "endpoint":
+        return None
+    fit = fit_of(cell.recipe, cell.expressed, node, has_cuda=node_has_cuda(node))
+    return fit.sentence if fit is not None and fit.refused else None

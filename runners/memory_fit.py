@@ -21,6 +21,8 @@ USABLE_SHARE = 0.88
 of 0.92 does not start with large models). Newer kernels cap near 102 of 121.69 GiB (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47)."""
 TIGHT_SHARE = 0.80
 """Share above which a boot is allowed with a warning."""
+NOTICED_SHARE = 0.25
+"""Share of the usable memory below which what is not known about a model's needs is no news: a small model would warn at every boot."""
 _ESTIMATE_FACTOR = 2.0
 """An `about` size refuses only if even half of it does not fit."""
 
@@ -44,6 +46,15 @@ class Fit:
     def refused(self) -> bool:
         """Whether the boot must not start."""
         return self.verdict == "does_not_fit"
+
+    @property
+    def worth_a_warning(self) -> bool:
+        """Whether a boot should say it: not that it fits, and not that a model which is small in any case might not.
+
+        A node of unknown size counts as a GB10.
+        """
+        usable = self.usable_bytes or USABLE_SHARE * GB10_TOTAL_BYTES
+        return self.verdict != "fits" and self.needed_bytes >= NOTICED_SHARE * usable
 
 
 def kv_bytes(shape: KvShape, tokens: int, kv_cache_dtype: str = "auto") -> int | None:
@@ -134,6 +145,7 @@ def memory_fit(
         terms.append(f"{_gib(overhead_bytes)} overhead seen in earlier boots")
     needed = weights + cache + (overhead_bytes or 0)
     if node_bytes is None:
+        needed = max(needed, int((recipe.vram_minimum_gb or 0) * 1e9))
         return Fit(
             "unknown", needed, 0, (*unknown, "the memory of the node"), "The memory of this node is not known, so nothing is refused."
         )
@@ -172,6 +184,9 @@ def _judge(recipe: Recipe, node: int, usable: int, needed: int, estimated: int, 
     if asked is not None and asked * 1e9 > node:
         sentence = f"{recipe.name} does not fit: its recipe asks for {asked:g} GB, this node has {node / 1e9:.1f} GB ({recipe.verified})."
         return Fit("does_not_fit", max(needed, int(asked * 1e9)), usable, tuple(unknown), sentence)
+    if asked is not None and not terms:
+        sentence = f"{recipe.name} fits: its recipe asks for {asked:g} GB, this node has {node / 1e9:.1f} GB ({recipe.verified})."
+        return Fit("fits", int(asked * 1e9), usable, tuple(unknown), sentence)
     if not terms:
         return Fit("unknown", needed, usable, tuple(unknown), f"Whether {recipe.name} fits is not known.{not_counted}")
     arithmetic = " + ".join(terms) + (f" = {_gib(needed)}" if len(terms) > 1 else "")

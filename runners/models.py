@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ class LocalModel:
     bos_id: int | None = None
     special_ids: frozenset[int] = frozenset()
     canary: zoo.Canary | None = None
+    commit: str | None = None
+    """The commit of a hub's model; None for every other source."""
 
 
 def materialise(recipe: Recipe, cache_root: Path, progress: Callable[[str], None], *, may_download: bool = False) -> LocalModel:
@@ -51,7 +53,8 @@ def materialise(recipe: Recipe, cache_root: Path, progress: Callable[[str], None
     if source.gguf_package is not None:
         return _read(recipe.name, dequantised(source.gguf_package, cache_root, progress), None)
     if source.hub is not None:
-        return _read(recipe.name, hub.resolve(source.hub, recipe.revision, progress, may_download=may_download).folder, None)
+        snapshot = hub.resolve(source.hub, recipe.revision, progress, may_download=may_download)
+        return replace(_read(recipe.name, snapshot.folder, None), commit=snapshot.commit)
     return _read(recipe.name, Path(source.path or ""), None)
 
 

@@ -9,136 +9,58 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from results.records import BackendRecord, EngineBuildRecord, NodeRecord, RecipeRecord
+from results.records import BackendRecord, EngineBuildRecord, RecipeRecord
 from results.redact import plain, redact_argv, redact_environment
 from results.vocabulary import Outcome
-from runners.coherence.gate import GateFailure, GateResult, GateTarget, recheck, run_gate
+from runners.boot import Boot
+from runners.coherence.gate import GateFailure, GateResult, recheck, run_gate
 from runners.engines.answers import without_logprobs
-from runners.engines.base import UNKNOWN, EngineAdapter, HttpRequest, Identity, ServeCommand
+from runners.engines.base import HttpRequest, ServeCommand
+from runners.engines.counters import window_counters
 from runners.engines.identity import same_public_version
-from runners.engines.registry import adapter_for
-from runners.envs.environment import Environment, ensure
+from runners.envs.environment import ensure
 from runners.errors import InfrastructureError, InstallFailed, SparkproofError, Unsupported, UsageError
 from runners.failure import PhaseFailure
 from runners.fit_check import fit_of
 from runners.launchers import docker as containers
-from runners.launchers.docker_cli import Docker, ImageIdentity
-from runners.launchers.endpoint import key_headers
 from runners.launchers.images import image_facts
 from runners.log_diagnosis import diagnose
 from runners.models import LocalModel, materialise
-from runners.plan import Cell, backend_id
+from runners.plan import backend_id
 from runners.process.ports import free_port
 from runners.process.ready import NotReady, Probes
 from runners.process.serve_script import container_by_hand, write_serve_script
 from runners.process.server import LaunchError
 from runners.prompts import PromptKey, Vocabulary, timed_prompt
-from runners.recorder import Recorder
-from runners.request_fields import RequestFields, probe_request_fields
+from runners.request_fields import probe_request_fields
 from runners.serve_request import serve_command, serve_request
-from runners.server_client import ServerClient
 from runners.serving import RemoteServer, Serving
-from runners.stream import Target
-from runners.throughput import BatchDone, BatchStarted, ThroughputPlan, measure
+from runners.throughput import BatchDone, Event, ThroughputPlan, WindowDone, measure
+from runners.vocabulary_file import offline_vocabulary
 from suites.backends import Expressed
 from suites.backends import Unsupported as BackendUnsupported
+from suites.format_support import cannot_run
+from suites.recipes import Recipe
 
-TIGHT_SHARE = 0.25
-"""Share of the usable memory from which on what is not known about a model's needs is worth a warning."""
 MODEL_WARMUPS, CANARY_WARMUPS = 6, 2
 """Warm-up batches at most (M10). A canary's rate is launch overhead, which need not settle and is no model's speed: two must do."""
 _COMMON_IDS = 30_000
 _PROBE_TOKENS = 32
 
 
-@dataclass
-class Boot:
-    """What is known of one boot so far."""
-
-    cell: Cell
-    recorder: Recorder
-    node: NodeRecord
-    cache_root: Path
-    has_cuda: bool
-    progress: Callable[[str], None]
-    may_download: bool = False
-    docker: Docker = field(default_factory=Docker)
-    image: ImageIdentity | None = None
-    environment: Environment | None = None
-    model: LocalModel | None = None
-    serving: Serving | None = None
-    identity: Identity | None = None
-    fields: RequestFields | None = None
-    adapter: EngineAdapter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.adapter = adapter_for(self.cell.spec.name)
-
-    @property
-    def version(self) -> str:
-        """The engine version asked for."""
-        return self.cell.spec.version or UNKNOWN
-
-    @property
-    def target(self) -> Target:
-        """Address and model name of the running server."""
-        assert self.serving is not None
-        assert self.model is not None
-        return Target(self.serving.base_url, self.model.name, self.headers)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What goes with every request: an endpoint's API key. Our own servers get none."""
-        spec = self.cell.spec
-        return key_headers(spec.target, os.environ) if spec.distribution == "endpoint" else {}
-
-    def client(self) -> ServerClient:
-        """A client for short questions to the running server."""
-        return ServerClient(self.require_serving().base_url, self.headers)
-
-    def gate_target(self) -> GateTarget:
-        """What the gate judges."""
-        model = self.require_model()
-        return GateTarget(
-            run_id=self.recorder.run.run_id,
-            base_url=self.require_serving().base_url,
-            model=model.name,
-            canary=model.canary,
-            bos=self.cell.recipe.bos,
-            headers=self.headers,
-        )
-
-    def require_serving(self) -> Serving:
-        """The running server."""
-        assert self.serving is not None, "no phase after launch runs without a server"
-        return self.serving
-
-    def require_model(self) -> LocalModel:
-        """The model that is served."""
-        assert self.model is not None, "no phase after install runs without a model"
-        return self.model
-
-
 def resolve(boot: Boot) -> None:
     """Refuse what this version cannot express before anything is installed, and record what was asked for."""
     cell, recorder = boot.cell, boot.recorder
-    recorder.update(
-        recipe=RecipeRecord(
-            recipe_id=cell.recipe.recipe_id,
-            name=cell.recipe.name,
-            model=cell.recipe.model,
-            revision=cell.recipe.revision,
-            quantization=cell.recipe.quantization,
-            kind=cell.recipe.kind,
-            definition=cell.recipe.model_dump(mode="json"),
-        ),
-        recipe_id=cell.recipe.recipe_id,
-    )
+    recorder.update(recipe=_recipe_record(cell.recipe), recipe_id=cell.recipe.recipe_id)
     reason = cell.recipe.unsupported(cell.spec.name, cell.spec.version)
+    if reason is None and cell.spec.distribution != "endpoint":
+        capability = boot.node.compute_capability
+        reason = cannot_run(cell.spec.name, cell.recipe.weight_format, has_cuda=boot.has_cuda, compute_capability=capability)
     if reason is not None:
         raise PhaseFailure(Outcome.UNSUPPORTED, reason)
     if isinstance(cell.expressed, BackendUnsupported):
@@ -156,6 +78,9 @@ def resolve(boot: Boot) -> None:
         configured=dict(cell.expressed.configured),
     )
     _check_memory(boot, cell.expressed)
+    missing = offline_vocabulary(cell.recipe, cell.spec.name, cell.spec.version, boot.cache_root, os.environ).missing
+    if missing is not None and cell.spec.distribution != "endpoint":
+        recorder.warn(missing)
     for report in cell.recipe.known_bad_for(cell.spec.name, boot.version):
         way_round = f" Way round: {report.workaround}" if report.workaround else ""
         recorder.warn(f"reported broken ({report.link}; {report.kernel}, {report.seen_in}): {report.symptom}.{way_round}")
@@ -169,7 +94,7 @@ def _check_memory(boot: Boot, expressed: Expressed) -> None:
         return
     if fit.refused:
         raise PhaseFailure(Outcome.UNSUPPORTED, f"does not fit: {fit.sentence}")
-    if fit.verdict != "fits" and fit.needed_bytes >= TIGHT_SHARE * fit.usable_bytes:
+    if fit.worth_a_warning:
         boot.recorder.warn(fit.sentence)
 
 
@@ -198,9 +123,31 @@ def install(boot: Boot) -> None:
         raise PhaseFailure(Outcome.UNSUPPORTED, str(error)) from error
     except (InfrastructureError, InstallFailed) as error:
         raise PhaseFailure(Outcome.INFRASTRUCTURE, f"the model could not be prepared: {error}") from error
-    recipe, path = boot.cell.recipe, boot.model.path
-    if recipe.source.hub is not None and path is not None and path.name != recipe.revision:
-        boot.recorder.warn(f"the recipe pins no commit; {recipe.source.hub} at {path.name} is what was served")
+    _pin(boot, boot.model.commit)
+
+
+def _pin(boot: Boot, commit: str | None) -> None:
+    """Make the commit that a branch, or no revision at all, stood for part of the cell: the same name may be other weights tomorrow."""
+    recipe = boot.cell.recipe
+    if commit is None or commit == recipe.revision:
+        return
+    boot.recorder.warn(f"the recipe pins no commit; {recipe.source.hub} at {commit} is what was served")
+    boot.cell = replace(boot.cell, recipe=recipe.model_copy(update={"revision": commit}))
+    run = boot.recorder.run
+    boot.recorder.update(recipe=_recipe_record(boot.cell.recipe), recipe_id=boot.cell.recipe.recipe_id)
+    boot.recorder.update(cell_id=boot.cell.cell_id(run.node_id, run.build_id))
+
+
+def _recipe_record(recipe: Recipe) -> RecipeRecord:
+    return RecipeRecord(
+        recipe_id=recipe.recipe_id,
+        name=recipe.name,
+        model=recipe.model,
+        revision=recipe.revision,
+        quantization=recipe.quantization,
+        kind=recipe.kind,
+        definition=recipe.model_dump(mode="json"),
+    )
 
 
 def _get_image(boot: Boot) -> None:
@@ -230,11 +177,19 @@ def launch_server(boot: Boot, serve: Callable[[ServeCommand, int], Serving]) -> 
         boot.serving = RemoteServer(spec.target, boot.headers)
         return
     port = free_port()
-    request = serve_request(boot.cell, model_path=str(model.path), served_name=model.name, port=port, has_cuda=boot.has_cuda)
+    vocabulary = boot.vocabulary = offline_vocabulary(boot.cell.recipe, spec.name, spec.version, boot.cache_root, os.environ)
+    request = serve_request(
+        boot.cell,
+        model_path=str(model.path),
+        served_name=model.name,
+        port=port,
+        has_cuda=boot.has_cuda,
+        vocabulary=vocabulary.environment,
+    )
     command = serve_command(boot.cell, boot.environment.python if boot.environment is not None else Path(), request)
     try:
         if boot.image is not None:
-            run_id, mounts = boot.recorder.run.run_id, mounts_of(model)
+            run_id, mounts = boot.recorder.run.run_id, mounts_of(boot)
             argv = containers.planned_argv(boot.docker, command, boot.image, run_id, port, mounts, has_cuda=boot.has_cuda)
             script = container_by_hand(argv, command.environment)
         else:
@@ -246,9 +201,11 @@ def launch_server(boot: Boot, serve: Callable[[ServeCommand, int], Serving]) -> 
         raise PhaseFailure(Outcome.INFRASTRUCTURE, str(error)) from error
 
 
-def mounts_of(model: LocalModel) -> tuple[containers.Mount, ...]:
+def mounts_of(boot: Boot) -> tuple[containers.Mount, ...]:
     """The folders that a container needs to see of the node."""
-    return containers.model_mounts(model.path) if model.path is not None else ()
+    model, folder = boot.require_model(), boot.vocabulary.folder
+    mounts = containers.model_mounts(model.path) if model.path is not None else ()
+    return mounts if folder is None else (*mounts, containers.Mount(folder))
 
 
 def ready(boot: Boot) -> None:
@@ -318,7 +275,7 @@ def check_again(boot: Boot) -> None:
 
 
 def _judge(boot: Boot, result: GateResult | GateFailure) -> None:
-    boot.recorder.append(result.records)
+    boot.recorder.append((*result.records, *result.scores))
     if isinstance(result, GateFailure):
         raise server_failure(boot, result.reason, is_hang=result.is_hang)
     for note in result.notes:
@@ -353,15 +310,19 @@ def throughput(boot: Boot) -> None:
         max_model_len=boot.recorder.run.max_model_len,
     )
 
-    def on_event(event: BatchStarted | BatchDone) -> None:
+    def on_event(event: Event) -> None:
         if isinstance(event, BatchDone):
             boot.recorder.append(event.samples)
+        elif isinstance(event, WindowDone):
+            boot.recorder.append(event.counters)
         else:
             kind = "warm-up" if event.cold else "repeat"
             boot.progress(f"{event.workload}: {kind} {event.repeat + 1}, {event.concurrency} streams")
 
     try:
-        result = measure(boot.target, plan, boot.adapter.generated_tokens, on_event)
+        version = boot.recorder.run.server_version or boot.version
+        counters = partial(window_counters, boot.cell.spec.name, version)
+        result = measure(boot.target, plan, boot.adapter.generated_tokens, on_event, window_counters=counters)
     except ValueError as error:  # a workload that this server's context cannot hold
         raise PhaseFailure(Outcome.INFRASTRUCTURE, str(error)) from error
     boot.recorder.update(engine_token_count=result.engine_token_count, client_token_count=result.client_token_count)

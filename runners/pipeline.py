@@ -17,8 +17,10 @@ from results.boot_folder import BootSummary, new_run_id
 from results.errors import StoreError
 from results.records import PROTOCOL_VERSION, NodeRecord, ResourceRecord, RunRecord
 from results.store import Store
-from results.vocabulary import Outcome, Phase
+from results.vocabulary import Outcome, Phase, Purpose
 from runners import phases
+from runners.boot import Boot
+from runners.context import phase as context_phase
 from runners.engines.base import ServeCommand
 from runners.engines.kernels import mismatches
 from runners.errors import SparkproofError
@@ -26,7 +28,8 @@ from runners.failure import PhaseFailure
 from runners.launchers import docker as containers
 from runners.launchers.docker_server import DockerServer
 from runners.launchers.endpoint import conceal
-from runners.phases import Boot
+from runners.node.checkup import Checkup
+from runners.node_watch import NodeWatch
 from runners.plan import PlannedBoot
 from runners.process.interrupt import Interrupted, Interrupts
 from runners.process.log import shorten
@@ -35,10 +38,18 @@ from runners.recorder import Recorder, utc_now
 from runners.serving import Hurry, OwnServer, Serving
 from suites.errors import SuiteError
 
+Start = Callable[[Boot, ServeCommand], Serving | None]
+"""Starts the server of a boot, or leaves it to the pipeline (None)."""
+
 
 @dataclass(frozen=True)
 class Workshop:
-    """What all boots of a session share. `progress` gets the boot's phase and a line of detail."""
+    """What all boots of a session share. `progress` gets the boot's phase and a line of detail.
+
+    `checkup` looks at the node before and after each timed boot (None: nobody looks).
+    `start` starts a boot's server in place of a process of its own (None: the boot gets its own); `questions` asks a server that failed its
+    gate once more, before it is ended.
+    """
 
     store: Store
     cache_root: Path
@@ -49,18 +60,25 @@ class Workshop:
     progress: Callable[[Phase, str], None] = lambda phase, detail: None
     keep_server: bool = False
     may_download: bool = False
+    neighbours: tuple[str, ...] = ()
+    """What else of ours runs on this node, to be warned of in every boot."""
+    checkup: Checkup | None = None
+    start: Start | None = None
+    questions: Callable[[Boot], None] = lambda boot: None
 
 
 @dataclass
 class BootResult:
     """How a boot ended. `kept` is the address of a server left running on request, `kept_end` the command that ends it; `unsafe` why no
-    further boot may follow on this node."""
+    further boot may follow on this node, `void` why its numbers do not count (the node's health changed)."""
 
     run: RunRecord
+    planned: PlannedBoot
     kept: str | None = None
     kept_end: str | None = None
     unsafe: str | None = None
     unstored: str | None = None
+    void: str | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -76,16 +94,21 @@ def run_boot(planned: PlannedBoot, shop: Workshop) -> BootResult:
         progress=lambda detail: shop.progress(recorder.run.phase, conceal(detail, os.environ)),
         may_download=shop.may_download,
     )
-    result = BootResult(recorder.run)
+    result = BootResult(recorder.run, planned)
+    watch = NodeWatch(boot, shop.checkup if planned.timed and shop.start is None else None)
     try:
         recorder.begin()
+        for sentence in shop.neighbours:
+            recorder.warn(sentence)
     except OSError as error:
         raise StoreError(f"the boot's folder cannot be written: {error.strerror}", where=str(recorder.folder.path), todo=_DISK) from error
     try:
-        _run_phases(boot, shop)
-        recorder.conclude(*_conclusion(boot))
-    except PhaseFailure as failure:
-        recorder.conclude(failure.outcome, failure.reason, signature=failure.signature, excerpt=failure.excerpt)
+        try:
+            _run_phases(boot, shop, watch, timed=planned.timed)
+            recorder.conclude(*_conclusion(boot))
+        except PhaseFailure as failure:
+            recorder.conclude(failure.outcome, failure.reason, signature=failure.signature, excerpt=failure.excerpt)
+            _ask_again(boot, shop)
     except (Interrupted, KeyboardInterrupt) as stop:
         recorder.conclude(Outcome.INTERRUPTED, f"stopped in phase {recorder.run.phase}: {stop}")
     except (SparkproofError, SuiteError) as error:
@@ -96,8 +119,11 @@ def run_boot(planned: PlannedBoot, shop: Workshop) -> BootResult:
         recorder.conclude(Outcome.INFRASTRUCTURE, f"a fault of Sparkproof itself: {error!r}", excerpt=traceback.format_exc(limit=-12))
     with shop.interrupts.held_back():
         _tear_down(boot, shop, result)
+        if boot.serving is not None and result.kept is None and not shop.interrupts.received:
+            _look_again(watch)
+        watch.close()
         recorder.finish()
-    result.run, result.unstored = recorder.run, recorder.unstored
+    result.run, result.unstored, result.void = recorder.run, recorder.unstored, watch.void
     return result
 
 
@@ -119,6 +145,8 @@ def _recorder(planned: PlannedBoot, shop: Workshop) -> Recorder:
         node_id=shop.node.node_id,
         protocol_version=PROTOCOL_VERSION,
         started_at=utc_now(),
+        purpose=planned.purpose,
+        control_of=planned.control_of,
     )
     return Recorder(
         shop.store,
@@ -128,14 +156,35 @@ def _recorder(planned: PlannedBoot, shop: Workshop) -> Recorder:
     )
 
 
-def _run_phases(boot: Boot, shop: Workshop) -> None:
+def _ask_again(boot: Boot, shop: Workshop) -> None:
+    """What a server that fails its gate can still be asked costs seconds; each control boot costs minutes."""
+    run = boot.recorder.run
+    failed = run.phase in (Phase.COHERENCE, Phase.RECHECK) and run.outcome in (Outcome.INCOHERENT, Outcome.WRONG)
+    if failed and run.purpose is not Purpose.CONTROL:
+        with boot.recorder.phase(Phase.CONTROL):
+            shop.questions(boot)
+
+
+def _look_again(watch: NodeWatch) -> None:
+    """The boot has its outcome: what goes wrong while looking at the node is only worth a warning."""
+    try:
+        watch.after()
+    except Exception as error:  # noqa: BLE001 - the row of a finished boot must not be lost to a bug of ours
+        watch.boot.recorder.warn(f"the node could not be looked at after the boot: {error!r}")
+
+
+def _run_phases(boot: Boot, shop: Workshop, watch: NodeWatch, *, timed: bool) -> None:
     recorder = boot.recorder
 
     def emit(sample: ResourceRecord) -> None:
         recorder.append([sample])
+        watch.sample(sample)
 
     def serve(command: ServeCommand, port: int) -> Serving:
         with shop.interrupts.held_back():
+            placed = shop.start(boot, command) if shop.start is not None else None
+            if placed is not None:
+                return placed
             server = _start(boot, command, port, emit, shop.interrupts.hurry)
             boot.serving = server
         recorder.update(memory_baseline_bytes=server.process.record.memory_baseline_bytes)
@@ -145,6 +194,7 @@ def _run_phases(boot: Boot, shop: Workshop) -> None:
         phases.resolve(boot)
     with recorder.phase(Phase.INSTALL):
         phases.install(boot)
+    watch.before()
     with recorder.phase(Phase.LAUNCH):
         phases.launch_server(boot, serve)
     with recorder.phase(Phase.READY):
@@ -154,10 +204,15 @@ def _run_phases(boot: Boot, shop: Workshop) -> None:
         recorder.note_memory_after_load()
     with recorder.phase(Phase.COHERENCE):
         phases.coherence(boot)
+    if not timed:
+        return
     with recorder.phase(Phase.WARMUP):
         phases.warm_up(boot)
     with recorder.phase(Phase.THROUGHPUT):
         phases.throughput(boot)
+    if boot.cell.context:
+        with recorder.phase(Phase.CONTEXT):
+            context_phase.verify(boot)
     with recorder.phase(Phase.RECHECK):
         phases.check_again(boot)
 
@@ -167,7 +222,7 @@ def _start(boot: Boot, command: ServeCommand, port: int, emit: Callable[[Resourc
     folder, run_id = recorder.folder.path, recorder.run.run_id
     if boot.image is None:
         return OwnServer(launch(command, folder, run_id, port), emit, lambda: recorder.run.phase, hurry)
-    mounts = phases.mounts_of(boot.require_model())
+    mounts = phases.mounts_of(boot)
     container = containers.launch(boot.docker, command, boot.image, folder, run_id, port, mounts, has_cuda=boot.has_cuda)
     return DockerServer(container, emit, lambda: recorder.run.phase, hurry)
 
@@ -186,7 +241,8 @@ def _tear_down(boot: Boot, shop: Workshop, result: BootResult) -> None:
     recorder, serving = boot.recorder, boot.serving
     if serving is None:
         return
-    if shop.keep_server and recorder.run.outcome is Outcome.PASS and isinstance(serving, OwnServer | DockerServer):
+    keep = shop.keep_server and result.planned.timed and recorder.run.outcome is Outcome.PASS
+    if keep and isinstance(serving, OwnServer | DockerServer):
         result.kept, result.kept_end = serving.base_url, serving.end_by_hand
         result.notes.extend(serving.unwatch())
         return

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from results.records import PROTOCOL_VERSION
+from results.vocabulary import Purpose
 from runners.spec import EngineSpec
-from suites.backends import Backend, Expressed, Unsupported, express
+from suites.backends import AnyBackend, Expressed, Unsupported, express
 from suites.recipes import Recipe
 from suites.workloads import Workload
 
@@ -25,9 +26,11 @@ class Cell:
 
     spec: EngineSpec
     recipe: Recipe
-    backend: Backend
+    backend: AnyBackend
     workloads: tuple[Workload, ...]
     expressed: Expressed | Unsupported
+    context: tuple[int, ...] = ()
+    """Depths at which recall is tried after timing, in tokens; not part of the identity, because nothing is timed after it."""
 
     def series_id(self, node_id: str) -> str:
         """Identity without the engine version: boots of different versions with one series id are comparable."""
@@ -49,25 +52,32 @@ class Cell:
 
 @dataclass(frozen=True)
 class PlannedBoot:
-    """One boot to make: `number` of `of` boots of its cell."""
+    """One boot to make: `number` of `of` boots of its cell, why it is made, and the run that it confirms or is a control of.
+
+    `timed` False: it ends after its gate.
+    """
 
     cell: Cell
     number: int
     of: int
+    purpose: Purpose = Purpose.MEASURE
+    control_of: str | None = None
+    timed: bool = True
 
 
 def plan_boots(
     specs: Sequence[EngineSpec],
     recipes: Sequence[Recipe],
-    backends: Sequence[Backend],
+    backends: Sequence[AnyBackend],
     workloads: Sequence[Workload],
     boots: int,
+    context: Sequence[int] = (),
 ) -> list[PlannedBoot]:
     """Every boot in the order it is made: canaries first, so that a broken path costs a minute, and rounds of all cells rather than one
     cell's boots in a row, so that a slow drift of the node does not look like a difference between cells."""
     ordered = sorted(recipes, key=lambda r: not r.launch_bound)
     cells = [
-        Cell(spec, recipe, backend, tuple(workloads), express(backend, spec.name, spec.version or ""))
+        Cell(spec, recipe, backend, tuple(workloads), express(backend, spec.name, spec.version or ""), tuple(context))
         for spec in specs
         for recipe in ordered
         for backend in backends
@@ -75,7 +85,7 @@ def plan_boots(
     return [PlannedBoot(cell, number, boots) for number in range(1, boots + 1) for cell in cells]
 
 
-def backend_id(engine: str, backend: Backend, expressed: Expressed) -> str:
+def backend_id(engine: str, backend: AnyBackend, expressed: Expressed) -> str:
     """Hash of what the backend sets in this version."""
     return _digest({"engine": engine, "name": backend.name, "arguments": expressed.arguments, "environment": dict(expressed.environment)})
 

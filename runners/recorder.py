@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from results.boot_folder import BootFolder, BootSummary
@@ -21,7 +22,7 @@ from results.records import BootRow, PhaseRecord, ResourceRecord, RunRecord
 from results.redact import redact
 from results.store import Store
 from results.vocabulary import Outcome, Phase
-from runners.node.memory import used_memory_bytes
+from runners.node.memory import MemInfo, read_memory, used_memory_bytes
 
 _REASON_LIMIT = 2_000
 _EXCERPT_LIMIT = 8_000
@@ -45,16 +46,24 @@ class Recorder:
         *,
         on_phase: Callable[[Phase], None] = lambda _: None,
         conceal: Callable[[str], str] = lambda text: text,
+        memory: Callable[[], MemInfo] = read_memory,
     ) -> None:
         self._store = store
         self._summary = summary
         self._on_phase = on_phase
         self._conceal = conceal
+        self._memory = memory
         self._lock = threading.Lock()
         self.folder = BootFolder(store.boots, summary.run.run_id)
         self._memory_peak: int | None = None
+        self._swap_at_peak: int | None = None
         self.unstored: str | None = None
         """Why the database does not hold this boot yet; None when it does."""
+
+    @property
+    def store_root(self) -> Path:
+        """The folder of the store that this boot belongs to."""
+        return self._store.root
 
     @property
     def run(self) -> RunRecord:
@@ -79,7 +88,7 @@ class Recorder:
         rows = tuple(rows)
         for row in rows:
             if isinstance(row, ResourceRecord) and row.memory_used_bytes is not None:
-                self._memory_peak = max(self._memory_peak or 0, row.memory_used_bytes)
+                self._note_peak(row.memory_used_bytes)
         with self._lock:
             self.folder.append(_without_secrets(row, self._conceal) for row in rows)
 
@@ -127,7 +136,12 @@ class Recorder:
 
     def note_memory_after_teardown(self, used_bytes: int | None) -> None:
         """Keep what the node's memory is once the server is gone, and the highest value seen while it lived."""
-        self.update(memory_after_teardown_bytes=used_bytes, memory_peak_bytes=self._memory_peak)
+        self.update(memory_after_teardown_bytes=used_bytes, memory_peak_bytes=self._memory_peak, swap_used_bytes=self._swap_at_peak)
+
+    def _note_peak(self, used_bytes: int) -> None:
+        if used_bytes > (self._memory_peak or 0):
+            self._memory_peak = used_bytes
+            self._swap_at_peak = self._memory().swap_used_bytes
 
     def finish(self) -> None:
         """Write the final row and store the folder. A disk that takes nothing more is said in `unstored`."""

@@ -5,6 +5,7 @@ Trap: the plan, the boot and the script for a bug report each put recipe and bac
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from runners.engines.base import UNKNOWN, ServeCommand, ServeRequest
@@ -19,8 +20,13 @@ PYTHON_INSIDE = Path("python3")
 """Python of a container: the first on its own path, in the images of both engines."""
 
 
-def serve_request(cell: Cell, *, model_path: str, served_name: str, port: int, has_cuda: bool) -> ServeRequest:
-    """What shall be served. The backend's arguments and variables come after the recipe's, and win."""
+def serve_request(
+    cell: Cell, *, model_path: str, served_name: str, port: int, has_cuda: bool, vocabulary: Mapping[str, str] | None = None
+) -> ServeRequest:
+    """What shall be served. The backend's arguments and variables come after the recipe's, and win.
+
+    `vocabulary` are the variables of `offline_vocabulary`.
+    """
     expressed, engine = cell.expressed, cell.spec.name
     assert not isinstance(expressed, BackendUnsupported), "such a cell ends before it is served"
     return ServeRequest(
@@ -32,7 +38,7 @@ def serve_request(cell: Cell, *, model_path: str, served_name: str, port: int, h
         max_model_len=cell.recipe.max_model_len,
         max_num_seqs=MAX_NUM_SEQS,
         arguments=(*cell.recipe.arguments.get(engine, ()), *expressed.arguments),
-        environment={**cell.recipe.environment.get(engine, {}), **expressed.environment},
+        environment={**(vocabulary or {}), **cell.recipe.environment.get(engine, {}), **expressed.environment},
     )
 
 

@@ -17,26 +17,29 @@ from typing import Protocol
 
 import platformdirs
 
+from results.errors import StoreError
+from results.kept_records import SessionRecord
 from results.records import NodeRecord
 from results.store import Store
-from results.vocabulary import Outcome, Phase
-from runners.engines.base import ServeCommand
+from results.vocabulary import Outcome, Phase, Purpose
+from runners.diagnose.same_server import ask_again
 from runners.envs.resolve import resolve_version
-from runners.errors import UsageError
-from runners.fit_check import fit_of
+from runners.errors import InfrastructureError, UsageError
+from runners.fit_check import why_not
+from runners.kept import kept_servers
 from runners.launchers.docker_cli import Docker
 from runners.launchers.endpoint import key_headers
 from runners.models import check_available
+from runners.node.checkup import BEFORE, Checkup
 from runners.node.facts import has_cuda, read_node
 from runners.node.lock import LockOwner, node_lock
-from runners.pipeline import BootResult, Workshop, run_boot
-from runners.plan import Cell, PlannedBoot, plan_boots
+from runners.pipeline import BootResult, Start, Workshop, run_boot
+from runners.plan import PlannedBoot, plan_boots
 from runners.process.interrupt import Interrupts, interruptible
-from runners.serve_request import serve_command, serve_request
+from runners.recorder import utc_now
 from runners.spec import EngineSpec
 from runners.stale import StaleBoot, end_stale_boots, end_stray_containers
-from suites.backends import Expressed, backend_for
-from suites.backends import Unsupported as BackendUnsupported
+from suites.backends import backend_for
 from suites.recipes import Recipe, Source, recipe_for
 from suites.suite_files import suite_for
 from suites.workloads import Workload
@@ -57,6 +60,10 @@ class RunRequest:
     keep_server: bool = False
     label: str | None = None
     download: bool = False
+    beside_kept: bool = False
+    """Measure although a server that was left running with `keep_server` takes its share of the node."""
+    session: SessionRecord | None = None
+    """The visit that this one is, or goes on with; None: an ordinary run."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,11 @@ def make_plan(request: RunRequest, read: Callable[[str | None], NodeRecord] = re
     specs = [resolve_version(spec, has_cuda=cuda) for spec in parsed]
     workloads = [dataclasses.replace(w, repeats=request.repeats) if request.repeats else w for w in suite.workloads]
     _check_context(recipes, workloads)
-    return Plan(node, tuple(plan_boots(specs, recipes, backends, workloads, request.boots or suite.boots)))
+    boots = tuple(plan_boots(specs, recipes, backends, workloads, request.boots or suite.boots, suite.context))
+    if request.keep_server and len(boots) > 1:
+        todo = "Give one --engine, --model and --backend, and --boots 1."
+        raise UsageError(f"--keep-server is for one boot, this plan has {len(boots)}: the next would be measured beside it.", todo=todo)
+    return Plan(node, boots)
 
 
 _SERVED = "Give only engines of the form NAME@endpoint:URL with it."
@@ -134,40 +145,35 @@ def _check_context(recipes: Sequence[Recipe], workloads: Sequence[Workload]) -> 
                 )
 
 
-def commands_of(plan: Plan) -> list[tuple[PlannedBoot, ServeCommand | str]]:
-    """For `--dry-run`: each boot with the command that would serve it, or why there is none. Paths not made yet are shown as `<...>`."""
-    shown: list[tuple[PlannedBoot, ServeCommand | str]] = []
-    for planned in plan.boots:
-        cell = planned.cell
-        if isinstance(cell.expressed, BackendUnsupported):
-            shown.append((planned, f"unsupported: {cell.expressed.reason}"))
-        elif cell.spec.distribution == "endpoint":
-            shown.append((planned, f"attaches to {cell.spec.target}"))
-        elif reason := cell.recipe.unsupported(cell.spec.name, cell.spec.version):
-            shown.append((planned, f"unsupported: {reason}"))
-        else:
-            path = cell.recipe.source.path or f"/<{cell.recipe.model}>"
-            request = serve_request(cell, model_path=path, served_name=cell.recipe.name, port=0, has_cuda=has_cuda(plan.node))
-            shown.append((planned, serve_command(cell, Path(f"<environment of {cell.spec}>/bin/python"), request)))
-    return shown
-
-
 def _check_models(plan: Plan) -> None:
     """Refuse a model that is not here before anything starts. What cannot be served anyway is left to the boot, which says why."""
     cells = (planned.cell for planned in plan.boots)
-    for recipe in {cell.recipe.recipe_id: cell.recipe for cell in cells if _can_be_served(cell, plan.node)}.values():
+    for recipe in {cell.recipe.recipe_id: cell.recipe for cell in cells if why_not(cell, plan.node) is None}.values():
         check_available(recipe)
 
 
-def _can_be_served(cell: Cell, node: NodeRecord) -> bool:
-    if not isinstance(cell.expressed, Expressed) or cell.recipe.unsupported(cell.spec.name, cell.spec.version) is not None:
-        return False
-    fit = fit_of(cell.recipe, cell.expressed, node, has_cuda=has_cuda(node))
-    return fit is None or not fit.refused
+FollowUp = Callable[[Sequence[BootResult]], Sequence[PlannedBoot]]
+"""From all boots of the visit so far to the ones to make next; nothing ends the visit."""
 
 
-def run_session(request: RunRequest, plan: Plan, store: Store, cache_root: Path, watcher: Watcher) -> list[BootResult]:
-    """Make every boot of the plan. Stops early when interrupted, or when a teardown could not prove that the node is clean (M22)."""
+def no_follow_up(made: Sequence[BootResult]) -> Sequence[PlannedBoot]:
+    """The plan is all there is to do."""
+    return ()
+
+
+def run_session(
+    request: RunRequest,
+    plan: Plan,
+    store: Store,
+    cache_root: Path,
+    watcher: Watcher,
+    follow_up: FollowUp = no_follow_up,
+    start: Start | None = None,
+) -> list[BootResult]:
+    """Make every boot of the plan, then those that `follow_up` asks for, until it asks for none. `start`: see `Workshop`.
+
+    Stops early when interrupted, or when a teardown could not prove that the node is clean (M22).
+    """
     if not request.download:
         _check_models(plan)
     results: list[BootResult] = []
@@ -180,16 +186,61 @@ def run_session(request: RunRequest, plan: Plan, store: Store, cache_root: Path,
             stale += end_stray_containers(store, docker)
         if stale:
             watcher.stale(stale)
+        neighbours = _neighbours(request, plan, store)
         store.ingest_pending()
-        shop = _workshop(request, plan, store, cache_root, watcher, interrupts)
-        for number, planned in enumerate(plan.boots, start=1):
-            watcher.boot(number, len(plan.boots), planned)
-            result = run_boot(planned, shop)
-            results.append(result)
-            watcher.done(result)
-            if result.run.outcome is Outcome.INTERRUPTED or result.unsafe is not None:
-                break
+        shop = dataclasses.replace(_workshop(request, plan, store, cache_root, watcher, interrupts), start=start, neighbours=neighbours)
+        session = request.session or SessionRecord(shop.session_id, plan.node.node_id, "run", utc_now())
+        store.keep(session)
+        boots: Sequence[PlannedBoot] = plan.boots
+        while boots and _make_boots(boots, shop, watcher, results):
+            boots = follow_up(results)
+        _close(session, store, results)
     return results
+
+
+def _close(session: SessionRecord, store: Store, results: Sequence[BootResult]) -> None:
+    """Keep how the visit ended. It is void if the node was already off before its first boot: nothing after that has a sound beginning."""
+    anchors = [r.run.run_id for r in results if r.run.purpose is Purpose.ANCHOR and r.run.outcome is Outcome.PASS]
+    void = results[0].void if results and (results[0].void or "").startswith(BEFORE) else None
+    ended = dataclasses.replace(
+        session,
+        finished_at=utc_now(),
+        void=void is not None,
+        void_reason=void,
+        anchor_run_id=anchors[0] if anchors else session.anchor_run_id,
+    )
+    try:
+        store.keep(ended)
+    except StoreError as error:
+        if results:
+            results[-1].notes.append(f"the visit's record could not be completed: {error}")
+
+
+def _neighbours(request: RunRequest, plan: Plan, store: Store) -> tuple[str, ...]:
+    """Sentences on our own servers that still run here. Raises InfrastructureError for one, unless the user wants to measure beside it.
+
+    Endpoints are measured whatever runs: a kept server may be the very one.
+    """
+    if all(planned.cell.spec.distribution == "endpoint" for planned in plan.boots):
+        return ()
+    kept = kept_servers(store)
+    if kept and not request.beside_kept:
+        todo = f"End it: {kept[0].end_by_hand}; or measure beside it with --beside-kept."
+        raise InfrastructureError(f"{kept[0].sentence()}: it would take its share of what is measured.", todo=todo)
+    return tuple(f"measured beside another server: {server.sentence()}" for server in kept)
+
+
+def _make_boots(boots: Sequence[PlannedBoot], shop: Workshop, watcher: Watcher, results: list[BootResult]) -> bool:
+    """Make these boots, each added to `results`. False if no further boot may follow."""
+    made = len(results)
+    for number, planned in enumerate(boots, start=made + 1):
+        watcher.boot(number, made + len(boots), planned)
+        result = run_boot(planned, shop)
+        results.append(result)
+        watcher.done(result)
+        if result.run.outcome is Outcome.INTERRUPTED or result.unsafe is not None:
+            return False
+    return True
 
 
 def _workshop(request: RunRequest, plan: Plan, store: Store, cache_root: Path, watcher: Watcher, interrupts: Interrupts) -> Workshop:
@@ -198,9 +249,11 @@ def _workshop(request: RunRequest, plan: Plan, store: Store, cache_root: Path, w
         cache_root=cache_root,
         node=plan.node,
         has_cuda=has_cuda(plan.node),
-        session_id=uuid.uuid4().hex[:16],
+        session_id=request.session.session_id if request.session is not None else uuid.uuid4().hex[:16],
+        checkup=Checkup.of(store, plan.node, has_cuda=has_cuda(plan.node), now=utc_now),
         interrupts=interrupts,
         progress=watcher.phase,
         keep_server=request.keep_server,
         may_download=request.download,
+        questions=ask_again,
     )

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import httpx
 
-from results.records import SampleRecord
+from results.records import EngineCounterRecord, SampleRecord
 from runners.prompts import PromptKey, Vocabulary, timed_prompt
 from runners.rates import StreamRates, aggregate_tok_s, counts_agree, rates_of, settled
 from runners.request_fields import timed_body
@@ -34,6 +34,8 @@ _METRICS_TIMEOUT_S = 10.0
 _METRICS_LIMIT = 16 * 1024 * 1024
 GeneratedTokens = Callable[[str], int | None]
 """Reads the engine's own counter of generated tokens from the text of its Prometheus page (`EngineAdapter.generated_tokens`)."""
+WindowCounters = Callable[[str, str], Mapping[str, float]]
+"""What the engine counted between two texts of its Prometheus page, by our names (`runners.engines.counters.window_counters`)."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,15 @@ class BatchDone:
     samples: tuple[SampleRecord, ...]
 
 
-OnEvent = Callable[[BatchStarted | BatchDone], None]
+@dataclass(frozen=True)
+class WindowDone:
+    """Progress: what the engine itself counted over the timed repeats of one workload, warm-up left out."""
+
+    counters: tuple[EngineCounterRecord, ...]
+
+
+Event = BatchStarted | BatchDone | WindowDone
+OnEvent = Callable[[Event], None]
 """Told of each batch as it starts and ends, on the measuring thread: be quick."""
 
 
@@ -109,7 +119,7 @@ class ThroughputFailure:
 
 @dataclass(frozen=True)
 class ThroughputResult:
-    """All samples, cold ones included, in the order measured.
+    """All samples, cold ones included, in the order measured, and what the engine counted over each workload's timed repeats.
 
     Token counts cover every request of the measurement, warm-up too; `client_token_count` is None if a stream failed (its tokens are
     unknown), `engine_token_count` if the engine has no counter.
@@ -120,6 +130,7 @@ class ThroughputResult:
     engine_token_count: int | None
     failure: ThroughputFailure | None = None
     warnings: tuple[str, ...] = ()
+    counters: tuple[EngineCounterRecord, ...] = ()
 
 
 def measure(
@@ -128,37 +139,49 @@ def measure(
     generated_tokens: GeneratedTokens,
     on_event: OnEvent = lambda event: None,
     clock: Clock = time.perf_counter,
+    window_counters: WindowCounters = lambda before, after: {},
 ) -> ThroughputResult:
     """Time `plan.workloads` in order. Never raises for anything the server does; raises ValueError for a plan that cannot be measured."""
     for workload in plan.workloads:
         timed_prompt(PromptKey(plan.run_id, workload.name, 0, 0), workload.prompt_tokens, plan.vocabulary)
-    return asyncio.run(_Measurement(target, plan, on_event, clock).run(generated_tokens))
+    return asyncio.run(_Measurement(target, plan, generated_tokens, window_counters, on_event, clock).run())
 
 
 class _Measurement:
     """Samples so far, and what ended them."""
 
-    def __init__(self, target: Target, plan: ThroughputPlan, on_event: OnEvent, clock: Clock) -> None:
+    def __init__(
+        self,
+        target: Target,
+        plan: ThroughputPlan,
+        generated_tokens: GeneratedTokens,
+        window_counters: WindowCounters,
+        on_event: OnEvent,
+        clock: Clock,
+    ) -> None:
         self.target, self.plan, self.on_event, self.clock = target, plan, on_event, clock
+        self.generated_tokens, self.window_counters = generated_tokens, window_counters
         self.samples: list[SampleRecord] = []
+        self.counters: list[EngineCounterRecord] = []
         self.traces: list[StreamTrace] = []
         self.warnings: list[str] = []
         self.failure: ThroughputFailure | None = None
         self.failed_batches = 0
 
-    async def run(self, generated_tokens: GeneratedTokens) -> ThroughputResult:
+    async def run(self) -> ThroughputResult:
         async with open_client(self.target) as client:
-            before = await _counter(client, generated_tokens)
+            before = await _page(client)
             for workload in self.plan.workloads:
                 await self._workload(client, workload)
                 if self.failure is not None:
                     break
-            client_tokens = _sum_or_none([t.completion_tokens if t.failure is None else None for t in self.traces])
-            engine_tokens = await _counted_since(client, generated_tokens, before, client_tokens)
+            client_tokens = _tokens_of(self.traces)
+            after = await self._page_after(client, before, client_tokens)
+            engine_tokens = self._counted(before, after)
         if counts_agree(client_tokens, engine_tokens) is False:
             self.warnings.append(f"{COUNTS_DIFFER}: the server's usage says {client_tokens} tokens, its metrics {engine_tokens}")
         failure = self.failure or next((f for w in self.plan.workloads if (f := self._without_valid_sample(w))), None)
-        return ThroughputResult(tuple(self.samples), client_tokens, engine_tokens, failure, tuple(self.warnings))
+        return ThroughputResult(tuple(self.samples), client_tokens, engine_tokens, failure, tuple(self.warnings), tuple(self.counters))
 
     async def _workload(self, client: httpx.AsyncClient, workload: Workload) -> None:
         flags: tuple[str, ...] = ()
@@ -166,10 +189,42 @@ class _Measurement:
             flags = (UNSETTLED,)
             never = f"{self.plan.max_warmups} warm-up batches, no two in a row within 5 %"
             self.warnings.append(f"{UNSETTLED}: workload {workload.name}: {never}")
+        if self.failure is not None:
+            return
+        before, untimed = await _page(client), len(self.traces)
         for repeat in range(workload.repeats):
+            await self._batch(client, workload, repeat, cold=False, flags=flags)
             if self.failure is not None:
                 return
-            await self._batch(client, workload, repeat, cold=False, flags=flags)
+        await self._count(client, workload, before, _tokens_of(self.traces[untimed:]))
+
+    async def _count(self, client: httpx.AsyncClient, workload: Workload, before: str | None, client_tokens: int | None) -> None:
+        """Keep what the engine says about the repeats that have just ended."""
+        after = await self._page_after(client, before, client_tokens)
+        found = self.window_counters(before, after) if before is not None and after is not None else {}
+        counters = tuple(EngineCounterRecord(self.plan.run_id, workload.name, metric, value) for metric, value in found.items())
+        if counters:
+            self.counters += counters
+            self.on_event(WindowDone(counters))
+
+    async def _page_after(self, client: httpx.AsyncClient, before: str | None, client_tokens: int | None) -> str | None:
+        """The engine's page once it agrees with the client's count. They count a little after they answer: a difference is read again."""
+        if before is None:
+            return None
+        page: str | None = None
+        for attempt in range(_COUNTER_READS):
+            if attempt > 0:
+                await asyncio.sleep(_COUNTER_WAIT_S)
+            page = await _page(client)
+            if page is None or (counted := self._counted(before, page)) is None or counts_agree(client_tokens, counted) is not False:
+                break
+        return page
+
+    def _counted(self, before: str | None, after: str | None) -> int | None:
+        """Tokens that the engine counted between two pages; None if it does not say, or was started anew."""
+        start = self.generated_tokens(before) if before is not None else None
+        end = self.generated_tokens(after) if after is not None else None
+        return None if start is None or end is None or end < start else end - start
 
     async def _warm_up(self, client: httpx.AsyncClient, workload: Workload) -> bool:
         """Whether two consecutive warm-up batches agreed in their aggregate rate, which for one stream is its decode rate (M10)."""
@@ -265,8 +320,8 @@ def _sample(batch: _Batch, key: PromptKey, trace: StreamTrace, rates: StreamRate
     )
 
 
-async def _counter(client: httpx.AsyncClient, generated_tokens: GeneratedTokens) -> int | None:
-    """The engine's counter now; None if the page cannot be had (SGLang serves it only when asked to at launch)."""
+async def _page(client: httpx.AsyncClient) -> str | None:
+    """The engine's Prometheus page now; None if it cannot be had (SGLang serves it only when asked to at launch)."""
     page = bytearray()
     try:
         async with asyncio.timeout(_METRICS_TIMEOUT_S), client.stream("GET", "/metrics") as answer:
@@ -277,26 +332,10 @@ async def _counter(client: httpx.AsyncClient, generated_tokens: GeneratedTokens)
             status = answer.status_code
     except (*TRANSPORT_ERRORS, TimeoutError):
         return None
-    return generated_tokens(page.decode("utf-8", "replace")) if status == 200 else None
+    return page.decode("utf-8", "replace") if status == 200 else None
 
 
-async def _counted_since(
-    client: httpx.AsyncClient, generated_tokens: GeneratedTokens, before: int | None, client_tokens: int | None
-) -> int | None:
-    """Tokens the engine counted since `before`; None if unknown. Engines count a little after they answer: a difference is read again."""
-    counted: int | None = None
-    for attempt in range(_COUNTER_READS if before is not None else 0):
-        if attempt > 0:
-            await asyncio.sleep(_COUNTER_WAIT_S)
-        after = await _counter(client, generated_tokens)
-        if after is None or before is None or after < before:
-            return None
-        counted = after - before
-        if counts_agree(client_tokens, counted) is not False:
-            break
-    return counted
-
-
-def _sum_or_none(counts: Sequence[int | None]) -> int | None:
-    known = [c for c in counts if c is not None]
-    return sum(known) if len(known) == len(counts) else None
+def _tokens_of(traces: Sequence[StreamTrace]) -> int | None:
+    """Tokens of these streams; None if one failed, whose tokens are not known."""
+    known = [t.completion_tokens for t in traces if t.failure is None and t.completion_tokens is not None]
+    return sum(known) if len(known) == len(traces) else None

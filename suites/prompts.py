@@ -7,10 +7,15 @@ into a loop of whole sentences, yet long enough for floods, loops of a few token
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import asdict, dataclass
 
 RAW_TOKENS = 32
 CHAT_TOKENS = 48
+LONG_TOKENS = 16
+LONGEST_PROMPT = 9_000
+"""Tokens of the long prompt where the context allows it: past the chunked-prefill sizes of both engines (2,048 or 8,192 by default)."""
 
 
 @dataclass(frozen=True)
@@ -78,4 +83,34 @@ MODEL_PROMPTS: tuple[ModelPrompt, ...] = (
     ModelPrompt(
         "chat_json", CHAT_TOKENS, messages=(("user", "Answer with a JSON object that has the keys city, river and bridges for Budapest."),)
     ),
+    ModelPrompt(
+        "chat_system",
+        CHAT_TOKENS,
+        messages=(
+            ("system", "You are the keeper of a small lighthouse. You answer in one short sentence."),
+            ("user", "What did you see from the window this morning?"),
+        ),
+    ),
 )
+
+LONG_NAME = "raw_long_context"
+LONG_QUESTION = "\n\nThe log above was kept by the ferry of"
+_CARRIED = ["sheep", "apples", "letters", "bicycles", "flour", "lamps", "kettles", "umbrellas", "ladders", "clocks"]
+_WEATHER = ["fog", "rain", "sun", "wind", "frost", "hail", "mist", "thunder"]
+
+
+def long_text(days: int) -> str:
+    """A ferry's log of `days` days, every line different: about 22 tokens a line, nothing that a model would repeat by nature."""
+    return "Log of the ferry between Aldergate and Senn.\n" + "\n".join(_log_line(day) for day in range(1, days + 1))
+
+
+def _log_line(day: int) -> str:
+    first, second = _CARRIED[day % 10], _CARRIED[(3 * day + day // 10) % 10]
+    weather = _WEATHER[(day * day + day // 7) % 8]
+    return f"Day {day}: {weather} until {day % 11 + 1} o'clock; {day * 37 % 90 + 3} {first} and {day * 53 % 40 + 2} {second} crossed."
+
+
+def prompts_digest() -> str:
+    """What a real model is asked, as part of a reference's key."""
+    asked = [asdict(prompt) for prompt in MODEL_PROMPTS]
+    return hashlib.sha256(json.dumps([asked, LONG_QUESTION, long_text(3)]).encode()).hexdigest()

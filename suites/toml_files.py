@@ -15,6 +15,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from suites.errors import SuiteError
+from suites.regular_file import not_regular
 
 _MAX_BYTES = 1_000_000
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
@@ -34,11 +35,14 @@ Model = TypeVar("Model", bound=BaseModel)
 def read_toml(path: Path, model: type[Model]) -> Model:
     """Read `path` as `model`. Raises SuiteError with `file:line`, what is wrong and what was expected."""
     try:
+        if (what := not_regular(path)) is not None:
+            raise SuiteError(f"{what}; a TOML file was expected", where=str(path))
+        size = path.stat().st_size
+        if size > _MAX_BYTES:
+            raise SuiteError(f"is {size:,} bytes; a suite file has at most {_MAX_BYTES:,}", where=str(path))
         raw = path.read_bytes()
     except OSError as error:
         raise SuiteError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    if len(raw) > _MAX_BYTES:
-        raise SuiteError(f"is {len(raw):,} bytes; a suite file has at most {_MAX_BYTES:,}", where=str(path))
     try:
         text = raw.decode("utf-8")
         data = tomllib.loads(text)

@@ -23,8 +23,9 @@ from tests.scripted_server import ScriptedServer
 def _known() -> dict[tuple[int, ...], Answer]:
     canary = zoo.load("dense")
     known: dict[tuple[int, ...], Answer] = {}
+    margins = canary.reference_margins["bfloat16"]
     for prompt in (*canary.prompts, *canary.bos_prompts):
-        answer = Answer(prompt.answer_ids, prompt.answer_text, (16.0,) * len(prompt.answer_ids))
+        answer = Answer(prompt.answer_ids, prompt.answer_text, margins[prompt.name])
         known[prompt.prompt_ids] = answer
         messages = [{"role": role, "content": content} for role, content in prompt.messages]
         known[tuple(str(messages).encode())] = answer

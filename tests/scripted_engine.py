@@ -67,6 +67,7 @@ class ScriptedEngine:
         self.requests: list[tuple[str, Any]] = []
         """(path, JSON body or None) of every request, in order of arrival."""
         self.generated = 0
+        self.drafts, self.draft_tokens, self.accepted_tokens = 0, 0, 0
         self._streams = 0
         self._prompts: list[tuple[int, ...]] = []
 
@@ -81,6 +82,8 @@ class ScriptedEngine:
             return self._info(path)
         if path in ("/v1/completions", "/v1/chat/completions") and isinstance(body, dict):
             chat = "chat" in path
+            if body.get("prompt_logprobs") is not None and self.script.scores in _SCORES_REFUSED:
+                return Reply(400, {"error": {"message": _SCORES_REFUSED[self.script.scores], "type": "BadRequestError", "code": 400}})
             return self._stream(body, chat) if body.get("stream") else Reply(answer=self._completion(body, chat))
         if path == "/generate" and isinstance(body, dict) and self.profile.engine == "sglang":
             return Reply(answer=self._generate(body))
@@ -101,9 +104,16 @@ class ScriptedEngine:
         name = "vllm:generation_tokens" if self.profile.engine == "vllm" else "sglang:generation_tokens"
         value = float(round(self.generated * self.script.metrics_factor))
         labels = f'{{model_name="{self.profile.model}"}}'
-        return f"# HELP {name}_total Number of generated tokens.\n# TYPE {name}_total counter\n{name}_total{labels} {value}\n"
+        page = f"# HELP {name}_total Number of generated tokens.\n# TYPE {name}_total counter\n{name}_total{labels} {value}\n"
+        if not self.script.draft_tokens or self.profile.engine != "vllm":
+            return page
+        drafted = {"drafts": self.drafts, "draft_tokens": self.draft_tokens, "accepted_tokens": self.accepted_tokens}
+        return page + "".join(f"vllm:spec_decode_num_{what}_total{labels} {float(count)}\n" for what, count in drafted.items())
 
     def _stream(self, body: dict[str, Any], chat: bool) -> Reply:
+        known = self.answer(_prompt_ids(body.get("prompt") or body.get("messages")), int(body.get("max_tokens") or 16))
+        if known.finish_reason == "stop":
+            return self._streamed(body, chat, known)
         script = self.then.get(self._streams, self.script)
         self._streams += 1
         refused = refused_fields(script, body)
@@ -117,9 +127,23 @@ class ScriptedEngine:
         request = StreamRequest(body, chat, len(prompt) + script.extra_prompt_tokens, cached)
         return Reply(steps=self._counted(stream_steps(script, request)))
 
+    def _streamed(self, body: dict[str, Any], chat: bool, answer: Answer) -> Reply:
+        """A known answer as a stream, word by word, at once: scripts of streams are about timed ones."""
+        words = answer.text.split(" ")
+        pieces = [word if i == 0 else f" {word}" for i, word in enumerate(words)]
+        if self.script.streamed == "loses":
+            pieces[2:3] = [""]
+        prompt = _prompt_ids(body.get("prompt") or body.get("messages"))
+        request = StreamRequest(body, chat, len(prompt), 0, tuple(pieces))
+        return Reply(steps=self._counted(stream_steps(Script(first_delay_s=0.0, step_s=0.0), request)))
+
     def _counted(self, steps: Iterator[Step]) -> Iterator[Step]:
         for step in steps:
             self.generated += step.tokens
+            if step.tokens and self.script.draft_tokens:
+                self.drafts += 1
+                self.draft_tokens += self.script.draft_tokens
+                self.accepted_tokens += step.tokens - 1
             yield step
 
     def _greedy(self, prompt: Sequence[int], max_tokens: int) -> Answer:
@@ -142,8 +166,13 @@ class ScriptedEngine:
             choice |= {"token_ids": list(answer.token_ids), "prompt_token_ids": list(prompt)}
         if body.get("logprobs") and not chat:
             choice["logprobs"] = _logprobs(answer)
+        if body.get("prompt_logprobs") is not None:
+            choice["prompt_logprobs"] = [None, *({str(i): {"logprob": self._score(i), "rank": 1}} for i in prompt[1:])]
         counts = {"prompt_tokens": len(prompt), "completion_tokens": len(answer.token_ids)}
         return {"object": "text_completion", "model": self.profile.model, "choices": [choice], "usage": counts}
+
+    def _score(self, token: int) -> float:
+        return -(token % 7) / 4 - (2.0 if self.script.scores == "drift" else 0.0)
 
     def _generate(self, body: Mapping[str, Any]) -> dict[str, Any]:
         prompt = _prompt_ids(body.get("input_ids"))
@@ -154,9 +183,17 @@ class ScriptedEngine:
             "completion_tokens": len(answer.token_ids),
             "finish_reason": {"type": answer.finish_reason},
             "output_token_logprobs": [[-0.001, i, None] for i, _ in pairs],
+            "input_token_logprobs": [[None, prompt[0], None], *([self._score(i), i, None] for i in prompt[1:])],
+            "input_top_logprobs": [None, *([[self._score(i), i, None]] for i in prompt[1:])],
             "output_top_logprobs": [[[-0.001, i, None], [-0.001 - margin, i + 1, None]] for i, margin in pairs],
         }
         return {"text": answer.text, "output_ids": list(answer.token_ids), "meta_info": meta}
+
+
+_SCORES_REFUSED = {
+    "nan": "Out of range float values are not JSON compliant",
+    "refused": "Requested prompt logprobs of 1, which is greater than max allowed: 0 (parameter=prompt_logprobs, value=1)",
+}
 
 
 def _prompt_ids(prompt: Any) -> tuple[int, ...]:

@@ -69,15 +69,26 @@ class Script:
     comments: bool = False
     piece_bytes: int | None = None
     metrics_factor: float = 1.0
+    draft_tokens: int = 0
+    """Tokens drafted for every chunk of a stream, by the metrics; all but one of its tokens are accepted ones. 0: no speculation."""
     greedy: str = "answers"
     """Non-streaming answers: `answers` (as told), `flood` (one token for ever), `wrong` (one token changed)."""
+    streamed: str = "answers"
+    """Streams of a prompt whose answer is known: `answers` (as told), `loses` (the third token's text never arrives)."""
+    scores: str = "answers"
+    """Log-probabilities of a given text: `answers`, `drift` (all 2 nats lower), `nan` (refused as vLLM does), `refused` (HTTP 400)."""
 
 
 SCRIPTS: Mapping[str, Script] = {
     "good": Script(),
-    "speculative": Script(first_chunk_tokens=4, chunk_tokens=4, step_s=0.01),
+    "slow": Script(step_s=0.012),
+    "speculative": Script(first_chunk_tokens=4, chunk_tokens=4, step_s=0.01, draft_tokens=6),
     "flood": Script(greedy="flood"),
     "wrong": Script(greedy="wrong"),
+    "loses_text": Script(streamed="loses"),
+    "scores_drift": Script(scores="drift"),
+    "scores_nan": Script(scores="nan"),
+    "scores_refused": Script(scores="refused"),
     "refuses_usage": Script(refuses=frozenset({"stream_options"})),
     "refuses_token_ids": Script(refuses=frozenset({"return_token_ids"})),
     "final_usage": Script(usage="final"),
@@ -105,12 +116,23 @@ def _has(body: Mapping[str, Any], name: str) -> bool:
 
 @dataclass(frozen=True)
 class StreamRequest:
-    """One streaming request and the counts its usage reports; `cached` None: not reported."""
+    """One streaming request and the counts its usage reports; `cached` None: not reported. `pieces`: what is written, token by token; empty
+    means as many tokens as were asked for."""
 
     body: Mapping[str, Any]
     chat: bool
     prompt_tokens: int
     cached: int | None
+    pieces: tuple[str, ...] = ()
+
+    def text(self, first: int, new: int) -> str:
+        """The text of `new` tokens from number `first` on."""
+        return "".join(self.pieces[first : first + new] if self.pieces else (f" t{n}" for n in range(first, first + new)))
+
+    @property
+    def finish(self) -> str:
+        """An answer ends by itself, any number of tokens by their number."""
+        return "stop" if self.pieces else "length"
 
 
 def stream_steps(script: Script, request: StreamRequest) -> Iterator[Step]:
@@ -123,7 +145,7 @@ def stream_steps(script: Script, request: StreamRequest) -> Iterator[Step]:
     if steps and steps[-1].act is not Act.GO_ON:
         return
     if script.error_after is None and _wants(request.body, "include_usage") and script.usage != "absent":
-        usage = _usage(request.prompt_tokens, _token_count(script, request.body), request.cached)
+        usage = _usage(request.prompt_tokens, _token_count(script, request), request.cached)
         yield Step(0.0, _event(script, {"object": "chunk", "choices": [], "usage": usage}))
     if script.done:
         yield Step(0.0, f"data: [DONE]{script.newline * 2}".encode())
@@ -132,7 +154,7 @@ def stream_steps(script: Script, request: StreamRequest) -> Iterator[Step]:
 def _token_steps(script: Script, request: StreamRequest) -> Iterator[Step]:
     if request.chat and script.role_chunk:
         yield Step(0.0, _event(script, _chunk(script, request, 0, {"role": "assistant", "content": ""}, None)))
-    total, sent, chunks = _token_count(script, request.body), 0, 0
+    total, sent, chunks = _token_count(script, request), 0, 0
     while sent < total:
         for limit, act in ((script.hang_after, Act.HANG), (script.drop_after, Act.DROP), (script.die_after, Act.DIE)):
             if chunks == limit:
@@ -142,9 +164,9 @@ def _token_steps(script: Script, request: StreamRequest) -> Iterator[Step]:
             yield Step(0.0, _error(script))
             return
         new = min(script.first_chunk_tokens if chunks == 0 else script.chunk_tokens, total - sent)
-        text = None if script.null_text else "".join(f" t{n}" for n in range(sent, sent + new))
+        text = None if script.null_text else request.text(sent, new)
         sent, chunks = sent + new, chunks + 1
-        finish = "length" if sent == total and not script.finish_apart else None
+        finish = request.finish if sent == total and not script.finish_apart else None
         delta = dict.fromkeys(script.fields, text) if request.chat else {"text": text}
         comment = f": keep-alive {chunks}{script.newline * 2}".encode() if script.comments else b""
         event = _event(script, _chunk(script, request, sent, delta, finish))
@@ -163,8 +185,8 @@ def _chunk(script: Script, request: StreamRequest, sent: int, delta: Mapping[str
     return chunk
 
 
-def _token_count(script: Script, body: Mapping[str, Any]) -> int:
-    asked = int(body.get("max_tokens") or 16)
+def _token_count(script: Script, request: StreamRequest) -> int:
+    asked = len(request.pieces) or int(request.body.get("max_tokens") or 16)
     return asked if script.stop_after_tokens is None else min(asked, script.stop_after_tokens)
 
 

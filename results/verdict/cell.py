@@ -19,7 +19,7 @@ from results.verdict.facts import AdmittedHistory, BootFact, CellHistory, Exclus
 from results.verdict.metrics import metric_of
 from results.verdict.numbers import MIN_BOOTS, NumberVerdict, Side, judge_numbers
 from results.verdict.outcomes import ReleaseOutcome, judge_outcomes
-from results.verdict.words import Verdict
+from results.verdict.words import NO_EVIDENCE, Verdict
 from results.vocabulary import Outcome
 
 _WORST_FIRST = (Verdict.SLOWER, Verdict.CONFOUNDED, Verdict.INCONCLUSIVE, Verdict.FASTER, Verdict.UNCHANGED)
@@ -76,7 +76,11 @@ class CellVerdict:
 
 def judge_cell(history: CellHistory) -> CellVerdict:
     """Judge every release of a cell. Raises VerdictInputError (facts.py) and UnknownMetricError (metrics.py)."""
-    admitted = admit(history)
+    return judge_admitted(admit(history))
+
+
+def judge_admitted(admitted: AdmittedHistory) -> CellVerdict:
+    """The same for a history whose boots were admitted already."""
     outcomes = judge_outcomes({release: [boot.outcome for boot in boots] for release, boots in admitted.boots.items()}, admitted.releases)
     judged = [_outcome_verdict(admitted, outcome) for outcome in outcomes]
     for name in admitted.series_names():
@@ -87,7 +91,7 @@ def judge_cell(history: CellHistory) -> CellVerdict:
 def _outcome_verdict(admitted: AdmittedHistory, outcome: ReleaseOutcome) -> ReleaseVerdict:
     differs: tuple[str, ...] = ()
     if outcome.verdict in (Verdict.BROKE, Verdict.FIXED) and outcome.after is not None:
-        before, now = admitted.boots[outcome.after], admitted.boots[outcome.release]
+        before, now = (_with_evidence(admitted.boots[release]) for release in (outcome.after, outcome.release))
         if not {boot.node_state for boot in before} & {boot.node_state for boot in now}:
             differs = before[-1].node_state.differences(now[-1].node_state)
     passes = outcome.state is Outcome.PASS
@@ -98,6 +102,11 @@ def _outcome_verdict(admitted: AdmittedHistory, outcome: ReleaseOutcome) -> Rele
         differs=differs,
         suppressed=None if passes else f"{outcome.release} is {outcome.state}: its numbers are not judged",
     )
+
+
+def _with_evidence(boots: Sequence[BootFact]) -> list[BootFact]:
+    """The boots that say something of the cell: the node state of the others neither explains nor excludes a change."""
+    return [boot for boot in boots if boot.outcome not in NO_EVIDENCE]
 
 
 def _judge_series(name: str, admitted: AdmittedHistory, judged: list[ReleaseVerdict]) -> None:

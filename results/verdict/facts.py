@@ -15,6 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
 
+from results.verdict.metrics import counted
 from results.verdict.releases import order_releases
 from results.vocabulary import Outcome
 
@@ -44,6 +45,10 @@ class Exclusion(StrEnum):
     NOT_FINITE = "not_finite"
     NOT_POSITIVE = "not_positive"
     NUMBER_OF_A_FAILED_BOOT = "number_of_a_failed_boot"
+    NODE_NOT_FIT = "node_not_fit"
+    """Numbers of a boot during which the node's own probe was off."""
+    VOID_SESSION = "void_session"
+    """Boots of a visit that was declared void: counted as `infrastructure`."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ class AdmittedHistory:
 def admit(history: CellHistory) -> AdmittedHistory:
     """Order the history and leave out what does not count.
 
-    Raises ConflictingBootsError, MixedNodesError, BadTimeError.
+    Raises ConflictingBootsError, MixedNodesError, BadTimeError, UnknownMetricError (metrics.py).
     """
     excluded: Counter[Exclusion] = Counter()
     boots = _each_once(history.boots, excluded)
@@ -223,7 +228,7 @@ def _with_honest_numbers(boot: BootFact, clock_went_back: bool, excluded: Counte
     for name, value in boot.metrics.items():
         if not math.isfinite(value):
             excluded[Exclusion.NOT_FINITE] += 1
-        elif value <= 0:
+        elif (value := counted(name, value)) <= 0:
             excluded[Exclusion.NOT_POSITIVE] += 1
         else:
             kept[name] = value

@@ -4,7 +4,7 @@ Trap: a step detector that only knows "up is worse" reports the fix of a through
 and nowhere else, and changes are relative (logarithms of ratios).
 
 A series is named `WORKLOAD/METRIC` or, for a canary, `WORKLOAD/METRIC/launch_bound`: a canary's speed is launch overhead, so it is a series
-of its own for every metric and never joins a model's.
+of its own for every metric and never joins a model's. A number of the whole boot (memory, context, drift) is named by its metric alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 LAUNCH_BOUND = "launch_bound"
+GIB = 2.0**30
 
 
 class UnknownMetricError(ValueError):
@@ -21,12 +22,16 @@ class UnknownMetricError(ValueError):
 
 @dataclass(frozen=True)
 class Metric:
-    """`floor` is the smallest relative change that is ever told: 0.03 means 3 %."""
+    """`floor` is the smallest relative change that is ever told: 0.03 means 3 %.
+
+    `resolution`: values below it count as equal to it, for numbers whose zero is ordinary (a leak, a drift), where a ratio says nothing.
+    """
 
     name: str
     unit: str
     higher_is_better: bool
     floor: float
+    resolution: float = 0.0
 
     @property
     def log_floor(self) -> float:
@@ -46,6 +51,13 @@ METRICS = {
         Metric("itl_p50_s", "s", False, 0.03),
         Metric("itl_p90_s", "s", False, 0.05),
         Metric("itl_p99_s", "s", False, 0.10),
+        Metric("memory_used_bytes", "byte", False, 0.05, 2 * GIB),
+        Metric("memory_peak_used_bytes", "byte", False, 0.05, 2 * GIB),
+        Metric("memory_leak_bytes", "byte", False, 1.0, GIB / 2),
+        Metric("kv_cache_tokens", "token", True, 0.03),
+        Metric("verified_context_tokens", "token", True, 0.03, 1.0),
+        Metric("nll_drift_rms", "nat/token", False, 0.25, 1e-3),
+        Metric("margin_drift_rms", "nat", False, 0.25, 1e-2),
     )
 }
 
@@ -54,6 +66,11 @@ def series_name(metric: str, *, workload: str, launch_bound: bool) -> str:
     """Name of the series that `metric` of `workload` belongs to. Raises UnknownMetricError."""
     _known(metric)
     return "/".join([workload, metric, LAUNCH_BOUND] if launch_bound else [workload, metric])
+
+
+def counted(series: str, value: float) -> float:
+    """`value` as a verdict counts it: never below the metric's resolution. Raises UnknownMetricError."""
+    return max(value, metric_of(series).resolution)
 
 
 def metric_of(series: str) -> Metric:

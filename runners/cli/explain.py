@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +19,7 @@ from runners.cli.shell import errors_shown, out, print_json, shown
 from runners.engines.explain import Explanation, Health, explain_log
 from runners.engines.flag_registry import registry
 from runners.engines.known_issues import KnownIssue
+from runners.engines.log_lines import bounded_lines
 from runners.engines.signatures import Diagnosis
 from runners.errors import UsageError
 from runners.spec import EngineSpec
@@ -26,7 +28,7 @@ _COLOUR = {Health.HEALTHY: "bold green", Health.FAILED: "bold red", Health.UNKNO
 
 
 def explain(
-    log: Annotated[Path, typer.Argument(help="A server log of vLLM or SGLang, of any size.", exists=True, dir_okay=False, readable=True)],
+    log: Annotated[str, typer.Argument(help="A server log of vLLM or SGLang, of any size; - reads standard input.")],
     engine: Annotated[str | None, typer.Option(help="name or name==version; found from the log when not given.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -38,15 +40,24 @@ def explain(
 
       sparkproof explain --engine sglang==0.5.14 server.log --json
 
+      docker logs CONTAINER 2>&1 | sparkproof explain -
+
     Exit codes: 0 the log was read (its `health` says healthy, failed or unknown), 2 usage.
     """
     with errors_shown():
         name, version = _engine(engine)
-        found = explain_log(log, name, version)
+        found = explain_log(_piped() if log == "-" else Path(log), name, version)
         if json_:
             print_json(as_json(found))
         else:
             out.print(render(found))
+
+
+def _piped() -> Iterable[str]:
+    """Lines of standard input, with bounded memory. Raises UsageError for a keyboard."""
+    if sys.stdin.isatty():
+        raise UsageError("nothing is piped in.", where="standard input", todo="Give a file, or pipe a log: sparkproof explain - < LOG.")
+    return bounded_lines(sys.stdin.buffer)
 
 
 def _engine(text: str | None) -> tuple[str | None, str | None]:

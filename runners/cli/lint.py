@@ -69,7 +69,7 @@ def lint(
 
 def _asked(what: list[str], engine: str | None, env_file: Path | None) -> _Asked:
     asked = _Asked()
-    if len(what) == 1 and not what[0].startswith("-") and Path(what[0]).is_file():
+    if len(what) == 1 and not what[0].startswith("-") and Path(what[0]).exists():
         _from_script(asked, Path(what[0]))
     elif what and len(what) == 1 and what[0].endswith((".sh", ".bash")):
         raise UsageError("no such file.", where=what[0], todo="Give the path of a serve script, or the serve arguments after --.")

@@ -64,7 +64,7 @@ class SessionProgress:
         if self._live and self._task is None:
             self._task = self._bar.add_task("", total=of, cell="", phase="", detail="")
         if self._live and self._task is not None:
-            self._bar.update(self._task, completed=number - 1, cell=shown(self._label))
+            self._bar.update(self._task, total=of, completed=number - 1, cell=shown(self._label))
         else:
             self._line(f"[{number}/{of}] {self._label}")
         self._phase = None

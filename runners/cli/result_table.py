@@ -13,6 +13,7 @@ from rich.text import Text
 from results.redact import plain
 from results.store import Store
 from results.summary import CellSummary, Spread
+from results.verdict.words import Verdict
 from results.vocabulary import Outcome
 from suites.recipes import all_recipes
 from suites.recipes.knowledge import Claim
@@ -55,6 +56,18 @@ def claims_of(cell: CellSummary) -> tuple[Claim, ...]:
     """What others published for this recipe and engine: shown beside our measurements, never among them."""
     recipe = all_recipes().get(cell.recipe_name)
     return tuple(claim for claim in recipe.claims if claim.engine == cell.engine) if recipe else ()
+
+
+def drafts_of(cell: CellSummary) -> list[str]:
+    """How far speculative decoding carried, per workload, in the engine's own numbers; nothing where nothing was drafted."""
+    sentences: list[str] = []
+    for workload, found in cell.counters.items():
+        length, rate = found.get("spec_accepted_length"), found.get("spec_acceptance_rate")
+        parts = [] if length is None else [f"{length:.2f} tokens per step"]
+        parts += [] if rate is None else [f"{rate:.0%} of drafts accepted"]
+        if parts:
+            sentences.append(f"speculative decoding, {workload}: {', '.join(parts)}")
+    return sentences
 
 
 def overhead_s(cell: CellSummary) -> float:
@@ -104,6 +117,8 @@ def _details(cell: CellSummary, store: Store) -> Text:
     for warning in cell.warnings:
         text.append(f"warning: {plain(warning, 500)}\n  ", style="yellow")
     text.append(f"kernels that ran: {_kernels(cell)}\n  ")
+    for sentence in drafts_of(cell):
+        text.append(f"{plain(sentence, 300)}\n  ")
     for claim in claims_of(cell)[:_MOST_CLAIMS]:
         rate = f"{claim.tok_s_low:g}" if claim.tok_s_low == claim.tok_s_high else f"{claim.tok_s_low:g}–{claim.tok_s_high:g}"
         text.append(
@@ -142,8 +157,13 @@ def _change(cell: CellSummary) -> str:
     previous = cell.previous
     if previous is None:
         return "first version here"
-    if previous.outcome != cell.outcome:
-        return f"{previous.engine_version} was {previous.outcome}"
-    if previous.decode_change is None:
-        return f"as {previous.engine_version}"
-    return f"{previous.decode_change:+.1%} vs {previous.engine_version}"
+    change = "" if previous.decode_change is None else f"{previous.decode_change:+.1%} vs {previous.last_good}"
+    match previous.verdict:
+        case None:
+            return f"no evidence; {previous.engine_version} was {previous.outcome}"
+        case Verdict.UNCHANGED:
+            return f"{change or f'as {previous.engine_version}'}, unchanged"
+        case Verdict.FASTER | Verdict.SLOWER | Verdict.INCONCLUSIVE:
+            return f"{change}, {previous.verdict}" if change else previous.verdict
+        case _:
+            return f"{previous.verdict}: {previous.engine_version} was {previous.outcome}"

@@ -7,17 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from results.redact import plain, redact_argv
+from results.errors import StoreError
+from results.redact import plain, redact_argv, redact_environment
 from results.store import Store
-from results.summary import summarise
+from results.summary import CellSummary, summarise
 from results.vocabulary import ExitCode, Outcome, exit_code_of
+from runners.cli.confirmed import confirming, print_verdicts, verdicts_on
 from runners.cli.progress import SessionProgress
 from runners.cli.result_table import as_json, print_result
-from runners.cli.shell import err, errors_shown, open_store, out, print_json
+from runners.cli.shell import err, errors_shown, open_store, out, print_json, shown
+from runners.cli.unstored import summaries_of
+from runners.dry_run import STAND_INS, commands_of, notes_of
 from runners.engines.base import ServeCommand
 from runners.envs.environment import cache_folder
 from runners.pipeline import BootResult
-from runners.session import Plan, RunRequest, commands_of, make_plan, run_session
+from runners.session import Plan, RunRequest, make_plan, no_follow_up, run_session
 
 _MANY = "May be given several times."
 
@@ -31,8 +35,14 @@ def run(
     suite: Annotated[str, typer.Option(help="Suite name, or the path of a suite file.")] = "smoke",
     repeats: Annotated[int | None, typer.Option(min=1, max=100, help="Timed repeats of each workload in a boot.")] = None,
     boots: Annotated[int | None, typer.Option(min=1, max=20, help="Starts of each cell.")] = None,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Boot again what failed once or moved, both releases in turns, until it is decided.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and the commands; start nothing.")] = False,
-    keep_server: Annotated[bool, typer.Option("--keep-server", help="Leave a server that passed running.")] = False,
+    keep_server: Annotated[bool, typer.Option("--keep-server", help="Leave the server running if it passes; for one boot.")] = False,
+    beside_kept: Annotated[
+        bool, typer.Option("--beside-kept", help="Measure although a server left running with --keep-server still runs here.")
+    ] = False,
     download: Annotated[bool, typer.Option("--download", help="Allow fetching model files from a hub.")] = False,
     label: Annotated[str | None, typer.Option(help="What you call this node.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -45,7 +55,7 @@ def run(
 
       sparkproof run --engine sglang==0.5.14 --model canary-dense --backend eager
 
-      sparkproof run --engine vllm==0.31.0 --engine vllm==0.32.0 --boots 3 --json
+      sparkproof run --engine vllm==0.31.0 --engine vllm==0.32.0 --boots 3 --confirm
 
       sparkproof run --engine vllm==0.32.0@endpoint:http://127.0.0.1:8000 --model served:my-model
 
@@ -53,7 +63,16 @@ def run(
     """
     with errors_shown():
         request = RunRequest(
-            tuple(engine or ()), tuple(model or ()), tuple(backend or ()), suite, repeats, boots, keep_server, label, download
+            tuple(engine or ()),
+            tuple(model or ()),
+            tuple(backend or ()),
+            suite,
+            repeats,
+            boots,
+            keep_server,
+            label,
+            download,
+            beside_kept,
         )
         with err.status("checking what was asked for ..."):
             plan = make_plan(request)
@@ -62,20 +81,37 @@ def run(
             return
         store = open_store()
         with SessionProgress() as progress:
-            results = run_session(request, plan, store, cache_folder(), progress)
+            follow_up = confirming(plan, store) if confirm else no_follow_up
+            results = run_session(request, plan, store, cache_folder(), progress, follow_up)
         outcomes = [r.run.outcome or Outcome.INFRASTRUCTURE for r in results]
         if any(r.unsafe for r in results):
             outcomes.append(Outcome.INFRASTRUCTURE)
         exit_code = exit_code_of(outcomes)
         if any(r.unstored for r in results):
             exit_code = exit_code or ExitCode.INFRASTRUCTURE
-        stored = [r.run.run_id for r in results if r.unstored is None]
-        cells = summarise(store, stored)
+        verdicts = verdicts_on(plan, store) if confirm else []
+        if exit_code == ExitCode.OK and any(verdict["alarm"] for verdict in verdicts):
+            exit_code = ExitCode.BROKEN_OR_SLOWER
+        cells = _cells(store, results)
         if json_:
-            print_json({**as_json(cells, store, exit_code), "unstored": [_unstored(r, store) for r in results if r.unstored is not None]})
+            unstored = [_unstored(r, store) for r in results if r.unstored is not None]
+            kept = [{"run_id": r.run.run_id, "base_url": r.kept, "end_by_hand": r.kept_end} for r in results if r.kept is not None]
+            print_json({**as_json(cells, store, exit_code), "unstored": unstored, "verdicts": verdicts, "kept": kept})
         elif cells:
             print_result(out, cells, store)
+            print_verdicts(verdicts)
         raise SystemExit(exit_code)
+
+
+def _cells(store: Store, results: list[BootResult]) -> list[CellSummary]:
+    """The result of every boot, from the database or, where it could not take or give it, from the boot itself."""
+    stored = [r.run.run_id for r in results if r.unstored is None]
+    try:
+        cells = summarise(store, stored)
+    except StoreError as error:
+        err.print(f"shown from the boots' folders: {shown(str(error), 600)}", markup=False)
+        stored, cells = [], []
+    return [*cells, *summaries_of(store.boots, [r.run for r in results if r.run.run_id not in stored])]
 
 
 def _unstored(result: BootResult, store: Store) -> dict[str, str | None]:
@@ -86,7 +122,8 @@ def _unstored(result: BootResult, store: Store) -> dict[str, str | None]:
 
 def _show_plan(plan: Plan, json_: bool) -> None:
     rows: list[dict[str, Any]] = []
-    for planned, command in commands_of(plan):
+    cache = cache_folder()
+    for planned, command in commands_of(plan.boots, plan.node, cache):
         cell = planned.cell
         rows.append(
             {
@@ -96,16 +133,20 @@ def _show_plan(plan: Plan, json_: bool) -> None:
                 "boot": planned.number,
                 "workloads": [w.name for w in cell.workloads],
                 "command": shlex.join(redact_argv(command.argv)) if isinstance(command, ServeCommand) else None,
-                "environment": dict(command.environment) if isinstance(command, ServeCommand) else {},
+                "environment": redact_environment(command.environment) if isinstance(command, ServeCommand) else {},
                 "note": None if isinstance(command, ServeCommand) else command,
+                "warnings": list(notes_of(cell, plan.node, cache)) if isinstance(command, ServeCommand) else [],
             }
         )
     if json_:
-        print_json({"node": plan.node.label, "boots": rows})
+        print_json({"node": plan.node.label, "boots": rows, "stand_ins": STAND_INS})
         return
     out.print(f"node {plain(plan.node.label, 80)}: {len(rows)} boots", markup=False)
     for row in rows:
         variables = [f"{k}={shlex.quote(v)}" for k, v in sorted(row["environment"].items())]
         out.print(f"\n{row['engine']} · {row['model']} · {row['backend']} · boot {row['boot']}", markup=False, style="bold")
         text = row["note"] or " ".join([*variables, row["command"]])
-        out.print(plain(str(text), 4_000), markup=False, soft_wrap=True)
+        out.print(plain(str(text), 8_000), markup=False, soft_wrap=True)
+        for warning in row["warnings"]:
+            out.print(f"warning: {plain(warning, 1_000)}", markup=False, soft_wrap=True, style="yellow")
+    out.print(f"\n{STAND_INS}", markup=False, style="dim")

@@ -8,8 +8,9 @@ import typer
 from rich.table import Table
 
 from results.vocabulary import Outcome
-from runners.cli.shell import cell, errors_shown, open_store, out, print_json
+from runners.cli.shell import cell, err, errors_shown, open_store, out, print_json, shown
 
+FIRST = "Make some: sparkproof run --engine vllm==0.32.0"
 _SQL = """
 SELECT r.run_id, r.started_at, r.engine, r.engine_version, r.recipe_name, r.backend_name, r.phase, r.outcome, r.reason, r.signature,
        m.decode_tok_s, m.ttft_s, r.node_id
@@ -28,13 +29,20 @@ def runs(
     """List the boots in the store, newest first.
 
     Examples:  sparkproof runs --outcome crash   ·   sparkproof runs --engine sglang --json
+
+    Exit codes: 0 listed, also where there is nothing to list yet.
     """
     with errors_shown():
-        rows = open_store().query(_SQL, [engine, engine, outcome, outcome, limit])
+        store = open_store()
+        rows = store.query(_SQL, [engine, engine, outcome, outcome, limit]) if store.database.exists() else []
         if json_:
             print_json(rows)
-            return
-        out.print(_table(rows))
+        elif rows:
+            out.print(_table(rows))
+        elif not store.database.exists() or (engine is None and outcome is None):
+            err.print(f"no results yet in {shown(str(store.root))}. {FIRST}", markup=False, soft_wrap=True)
+        else:
+            err.print("no boot is like that; without --engine and --outcome all are listed.", markup=False)
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:

@@ -22,6 +22,7 @@ from results.redact import plain, redact
 from results.store import Store
 from results.vocabulary import ExitCode
 from runners.errors import SparkproofError
+from runners.process.interrupt import Interrupted
 from suites.errors import SuiteError
 
 _FILE_WIDTH = 120
@@ -81,7 +82,7 @@ def errors_shown() -> Iterator[None]:
     except StoreError as error:
         fail(error.message, where=error.where, todo=error.todo)
         raise SystemExit(ExitCode.INFRASTRUCTURE) from error
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, Interrupted) as error:
         fail("interrupted")
         raise SystemExit(ExitCode.INTERRUPTED) from error
 

@@ -13,10 +13,13 @@ from rich.text import Text
 from results.boot_folder import checked_run_id
 from results.redact import plain
 from results.store import Store
+from runners.cli.runs import FIRST
 from runners.cli.shell import cell, errors_shown, open_store, out, print_json
 from runners.errors import UsageError
 
-_PARTS = ("phases", "coherence_results", "samples")
+_PARTS = ("phases", "coherence_results", "samples", "engine_counters")
+COUNTERS = ("generation_tokens", "ttft_mean_s", "itl_mean_s", "spec_acceptance_rate", "spec_accepted_length")
+"""Numbers of the engine's own metrics over the timed repeats, in the order shown."""
 _HIDDEN = {"command", "environment", "configured", "actual", "log_excerpt", "warnings", "reason", "dropped_request_fields", "in_process"}
 
 
@@ -24,9 +27,11 @@ def show(
     run: Annotated[str, typer.Argument(help="A run id, as `sparkproof runs` lists them; its last characters are enough if unique.")],
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show one boot: phases, gate, samples, kernels, command, and where its log lies.
+    """Show one boot: phases, gate, samples, the engine's own counters, kernels, command, and where its log lies.
 
     Example:  sparkproof show 20261130T130501Z-1f00ab42
+
+    Exit codes: 0 shown, 2 no such run.
     """
     with errors_shown():
         store = open_store()
@@ -39,6 +44,8 @@ def show(
 
 def full_run_id(store: Store, run: str) -> str:
     """The id of the one boot whose id ends with `run`. Raises UsageError."""
+    if not store.database.exists():
+        raise UsageError(f"no such run: {run[:64]!r}, there are no results yet.", where=str(store.root), todo=FIRST)
     rows = store.query("SELECT run_id FROM runs WHERE ends_with(run_id, ?) LIMIT 3", [run[:64]])
     if len(rows) != 1 or not run:
         what = "several runs end so" if rows else "no such run"
@@ -75,11 +82,21 @@ def _render(store: Store, detail: dict[str, Any]) -> RenderableType:
         parts.append(_plain_table("", broken[:20], ("step", "prompt_name", "judge", "verdict", "first_divergence", "reason", "text")))
     shown = ("workload", "repeat", "stream", "cold", "prompt_tokens", "completion_tokens", "ttft_s", "decode_tok_s", "invalid_reason")
     parts.append(_plain_table("samples", [s for s in detail["samples"] if s["stream"] == 0], shown))
+    if detail["engine_counters"]:
+        parts.append(_plain_table("the engine's own counters", _by_workload(detail["engine_counters"]), ("workload", *COUNTERS)))
     if detail["log_excerpt"]:
         parts.append(Text("\nlog excerpt\n" + plain(detail["log_excerpt"], 6000), style="dim"))
     folder = store.boots / detail["run_id"]
     parts.append(Text(f"\nlog {folder / 'server.log'}\nserve script {folder / 'serve.sh'}", style="dim"))
     return Group(*parts)
+
+
+def _by_workload(counters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per workload, in the order of the workloads' names; a number that the engine does not give stays empty."""
+    rows: dict[str, dict[str, Any]] = {}
+    for item in sorted(counters, key=lambda item: str(item["workload"])):
+        rows.setdefault(item["workload"], {"workload": item["workload"]})[item["metric"]] = item["value"]
+    return list(rows.values())
 
 
 def _slots(detail: dict[str, Any]) -> Table:

@@ -7,7 +7,6 @@ engine's own stop is part of the answer, and only an exact tie between the two i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,16 +26,10 @@ class GoldenKind(StrEnum):
 
 @dataclass(frozen=True)
 class MarginStatistics:
-    """Top1-top2 gaps of an answer, in nats, up to and including its first divergence; None where nothing was measured.
-
-    `drift_rms` and `drift_max` compare them with the reference margins, token by token, before the divergence.
-    """
+    """Least top1-top2 gap of an answer, in nats, up to and including its first divergence; None where nothing was measured."""
 
     least: float | None = None
     least_position: int | None = None
-    drift_rms: float | None = None
-    drift_max: float | None = None
-    compared: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,11 +42,11 @@ class GoldenVerdict:
     margins: MarginStatistics
 
 
-def judge_golden(answer: GreedyAnswer, expected: Sequence[int], eos_id: int, reference: Sequence[float] | None = None) -> GoldenVerdict:
-    """Compare `answer` with the golden ids, which end with `eos_id`. `reference` holds one margin per golden id."""
+def judge_golden(answer: GreedyAnswer, expected: Sequence[int], eos_id: int) -> GoldenVerdict:
+    """Compare `answer` with the golden ids, which end with `eos_id`."""
     ids = _with_stop(answer, expected, eos_id)
     position = next((i for i, (got, want) in enumerate(zip(ids, expected, strict=False)) if got != want), min(len(ids), len(expected)))
-    margins = margin_statistics(answer, position, reference)
+    margins = margin_statistics(answer, position)
     if position == len(expected) == len(ids):
         if answer.finish_reason == STOPPED:
             return GoldenVerdict(GoldenKind.MATCH, f"All {len(expected)} tokens are the golden ones.", None, margins)
@@ -88,17 +81,7 @@ def _difference(ids: Sequence[int], expected: Sequence[int], position: int) -> s
     return f"Token {position} of {len(expected)} is {ids[position]} and should be {expected[position]}."
 
 
-def margin_statistics(answer: GreedyAnswer, divergence: int, reference: Sequence[float] | None) -> MarginStatistics:
-    """Least margin up to the divergence, and root mean square and largest drift against `reference` before it."""
+def margin_statistics(answer: GreedyAnswer, divergence: int) -> MarginStatistics:
+    """Least margin up to and including the divergence."""
     measured = [(margin, i) for i, margin in enumerate(answer.margins[: divergence + 1]) if margin is not None]
-    if not measured:
-        return MarginStatistics()
-    least, position = min(measured)
-    drifts = [abs(margin - reference[i]) for margin, i in measured if i < divergence and i < len(reference)] if reference else []
-    return MarginStatistics(
-        least=least,
-        least_position=position,
-        drift_rms=math.sqrt(math.fsum(d * d for d in drifts) / len(drifts)) if drifts else None,
-        drift_max=max(drifts, default=None),
-        compared=len(drifts),
-    )
+    return MarginStatistics(*min(measured, default=(None, None)))

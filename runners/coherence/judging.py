@@ -7,7 +7,7 @@ structure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from results.records import CoherenceRecord
 from runners.coherence.asking import Asked, ChatAnswer
@@ -22,11 +22,27 @@ _MOST_TEXT = 20_000
 
 
 @dataclass(frozen=True)
+class Observed:
+    """What a comparison needs and a record does not hold: the tokens (ids, or the texts of a chat answer's tokens) and the gap between the
+    two best log-probabilities at each, nats. `divergence`: index of the first token that is not the golden one."""
+
+    tokens: tuple[int | str, ...] = ()
+    margins: tuple[float | None, ...] = ()
+    divergence: int | None = None
+
+    @property
+    def before_divergence(self) -> tuple[float | None, ...]:
+        """Margins of the tokens that are right."""
+        return self.margins[: self.divergence]
+
+
+@dataclass(frozen=True)
 class Judged:
-    """A record, with the margins behind it (not part of the record: only their minimum is kept)."""
+    """A record, and the numbers behind it that are not part of the record (only the least margin is kept)."""
 
     record: CoherenceRecord
-    margins: MarginStatistics
+    margins: MarginStatistics = field(default_factory=MarginStatistics)
+    observed: Observed = field(default_factory=Observed)
 
     @property
     def right(self) -> bool:
@@ -45,11 +61,11 @@ class Judge:
     run_id: str
     eos_id: int | None = None
 
-    def golden(self, step: str, prompt: GoldenPrompt, asked: Asked, reference: tuple[float, ...] | None) -> Judged:
+    def golden(self, step: str, prompt: GoldenPrompt, asked: Asked) -> Judged:
         """An answer from ids against the golden ids."""
         assert self.eos_id is not None, "only a canary has golden ids"
         answer = asked.answer
-        verdict = judge_golden(answer, prompt.answer_ids, self.eos_id, reference)
+        verdict = judge_golden(answer, prompt.answer_ids, self.eos_id)
         broken = _broken(asked)
         if verdict.kind is GoldenKind.MATCH and (broken is None or broken.kind is not StructuralKind.NONFINITE):
             broken = None
@@ -69,11 +85,11 @@ class Judge:
             finish_reason=answer.finish_reason,
             carried_by="output_ids",
         )
-        return Judged(record, verdict.margins)
+        return Judged(record, verdict.margins, Observed(answer.token_ids, answer.margins, verdict.first_divergence))
 
-    def golden_chat(self, step: str, prompt: GoldenPrompt, answer: ChatAnswer) -> Judged:
+    def golden_text(self, step: str, prompt: GoldenPrompt, answer: ChatAnswer) -> Judged:
         """A chat answer against the golden text."""
-        same = answer.text == prompt.answer_text
+        same = answer.text == prompt.answer_text and answer.nonfinite is None
         broken = None if same else _chat_broken(answer)
         if broken is not None:
             verdict, reason = broken.kind.value, broken.reason
@@ -103,16 +119,14 @@ class Judge:
             finish_reason=answer.finish_reason,
             carried_by="output_ids",
         )
-        return Judged(record, MarginStatistics(least, position))
+        return Judged(record, MarginStatistics(least, position), Observed(answer.token_ids, answer.margins))
 
-    def chat_structure(self, step: str, name: str, answer: ChatAnswer, known_answers: tuple[str, ...] = ()) -> Judged:
-        """A chat answer, judged alone, and against the recipe's known good answers if it lists any."""
+    def chat_structure(self, step: str, name: str, answer: ChatAnswer) -> Judged:
+        """A chat answer, judged alone."""
         broken = _chat_broken(answer)
         if broken is not None:
-            return self._chat_record(step, name, answer, judge="structural", verdict=broken.kind.value, reason=broken.reason)
-        if known_answers and answer.text.strip() not in known_answers:
-            reason = f"None of the {len(known_answers)} known good answers of the recipe."
-            return self._chat_record(step, name, answer, judge="known_answers", verdict=GoldenKind.WRONG.value, reason=reason)
+            judge = _judge_name(broken, "structural")
+            return self._chat_record(step, name, answer, judge=judge, verdict=broken.kind.value, reason=broken.reason)
         reason = f"No flood, loop or salad found in {answer.carried_by!r}."
         return self._chat_record(step, name, answer, judge="structural", verdict=StructuralKind.PASS.value, reason=reason)
 
@@ -128,15 +142,13 @@ class Judge:
             finish_reason=answer.finish_reason,
             carried_by=answer.carried_by,
         )
-        return Judged(record, MarginStatistics())
+        return Judged(record, MarginStatistics(), Observed(answer.tokens, answer.margins))
 
 
 def _broken(asked: Asked) -> StructuralVerdict | None:
     """Why the answer is broken without looking at any reference; None if it is not."""
     if asked.nonfinite is not None:
-        said = f" The server refused to write them: {asked.refusal}" if asked.refusal else ""
-        reason = f"The log-probabilities of token {asked.nonfinite} are no finite numbers.{said}"
-        return StructuralVerdict(StructuralKind.NONFINITE, reason, asked.nonfinite, {"token": asked.nonfinite})
+        return _nonfinite(asked.nonfinite, asked.refusal)
     answer = asked.answer
     for verdict in (
         judge_text(answer.text, finish_reason=answer.finish_reason),
@@ -147,7 +159,15 @@ def _broken(asked: Asked) -> StructuralVerdict | None:
     return None
 
 
+def _nonfinite(token: int, refusal: str | None) -> StructuralVerdict:
+    said = f" The server refused to write them: {refusal}" if refusal else ""
+    reason = f"The log-probabilities of token {token} are no finite numbers.{said}"
+    return StructuralVerdict(StructuralKind.NONFINITE, reason, token, {"token": token})
+
+
 def _chat_broken(answer: ChatAnswer) -> StructuralVerdict | None:
+    if answer.nonfinite is not None:
+        return _nonfinite(answer.nonfinite, answer.refusal)
     if answer.carried_by is None:
         reason = "content, reasoning and reasoning_content are all null or empty: the answer reaches no client."
         return StructuralVerdict(StructuralKind.EMPTY, reason, 0, {"chars": 0})

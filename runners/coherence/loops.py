@@ -19,8 +19,11 @@ Symbols = npt.NDArray[np.int64] | npt.NDArray[np.uint32]
 TAIL_SYMBOLS = 8192
 """How much of the end is searched for a period; a run found there is then followed to its true beginning."""
 _PROBES = 64
-_OCCURRENCES = 64
+_OCCURRENCES = 256
 _PROBE_KEY = 8
+_TAIL_KEY = 4
+_INNER_KEY = 16
+_INNER_PROBES = 5
 _PROBE_REACH = 2048
 _CANDIDATES = 6
 
@@ -49,12 +52,9 @@ def symbols_of(text: str) -> npt.NDArray[np.uint32]:
 
 def tail_runs(symbols: Symbols, min_repeats: float = 3.0) -> list[Run]:
     """Runs that reach the end of `symbols`, one per period, each as long as it goes, longest first."""
-    if not _may_repeat(symbols[-TAIL_SYMBOLS:]):
-        return []
     tail = symbols[-TAIL_SYMBOLS:][::-1].tolist()
-    longest = _periods_of_prefixes(tail)
     runs = []
-    for period, length in longest.items():
+    for period, length in _periods_of_prefixes(tail).items():
         if length / period < min_repeats:
             continue
         if length == len(tail) < len(symbols):
@@ -63,22 +63,24 @@ def tail_runs(symbols: Symbols, min_repeats: float = 3.0) -> list[Run]:
     return sorted(runs, key=lambda r: (-r.length, r.period))
 
 
-def _may_repeat(tail: Symbols) -> bool:
-    """Whether the tail can hold a run of three repeats. A fast way out for most texts, which never errs towards False.
+def may_repeat_at_end(text: str) -> bool:
+    """Whether `text` can end with three repeats of anything. A fast way out for most texts, which never errs towards False.
 
-    A run of period p >= 2 and some length shows its last symbols again p before the end, and the p symbols before the last p are the same.
+    One character counts from five repeats on (three for the replacement character): fewer are never broken. Three repeats of a longer
+    period show their last four characters again one period earlier.
     """
-    if len(tail) < 8 * _PROBE_KEY or tail[-1] == tail[-2] == tail[-3]:
+    tail = text[-TAIL_SYMBOLS:]
+    last = tail[-1:]
+    if len(tail) - len(tail.rstrip(last)) >= (3 if last == "\N{REPLACEMENT CHARACTER}" else 5):
         return True
-    width = tail.itemsize
-    raw, key = tail.tobytes(), tail[-_PROBE_KEY:].tobytes()
-    at = len(raw) - len(key)
+    key = tail[-_TAIL_KEY:]
+    at = len(tail) - len(key)
     for _ in range(_OCCURRENCES):
-        at = raw.rfind(key, 0, at + len(key) - 1)
+        at = tail.rfind(key, 0, at + len(key) - 1)
         if at < 0:
             return False
-        period, rest = divmod(len(raw) - len(key) - at, width)
-        if rest == 0 and np.array_equal(tail[-period:], tail[-2 * period : -period]):
+        period = len(tail) - len(key) - at
+        if tail[-2 * period :] == tail[-3 * period : -period]:
             return True
     return True
 
@@ -103,6 +105,17 @@ def _followed_back(symbols: Symbols, period: int) -> int:
     """Length of the run of `period` that ends at the end."""
     breaks = np.flatnonzero(symbols[:-period] != symbols[period:])
     return len(symbols) if not len(breaks) else len(symbols) - int(breaks[-1]) - 1
+
+
+def may_hold_inner_run(text: str) -> bool:
+    """Whether a run of three repeats can cover 200 characters and two fifths of `text`. A fast way out, which never errs towards False.
+
+    Such a run is so long that, but for its last period, it holds one of five evenly spaced probes, and shows that again one period on.
+    """
+    step = max(len(text) // _INNER_PROBES, 1)
+    return any(
+        text.find(text[i : i + _INNER_KEY], i + 1, i + _INNER_KEY + _PROBE_REACH) > 0 for i in range(0, len(text) - _INNER_KEY, step)
+    )
 
 
 def inner_runs(symbols: Symbols, min_repeats: float = 3.0) -> list[Run]:

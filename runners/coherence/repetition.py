@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from runners.coherence.loops import Run, Symbols, inner_runs, symbols_of, tail_runs
+import numpy as np
+
+from runners.coherence.loops import Run, Symbols, inner_runs, may_hold_inner_run, may_repeat_at_end, symbols_of, tail_runs
 from runners.coherence.units import (
     DRAWN_WHOLE,
     FLOOD_NEEDS,
@@ -32,15 +34,21 @@ from runners.coherence.verdict import StructuralKind, StructuralVerdict
 _NEVER_DOMINANT = {UnitClass.BLANK, UnitClass.RULER, UnitClass.DIGIT}
 _DOMINANT_SHARE = 0.9
 _DOMINANT_CHARS = 64
+_LEAST_INNER = 200
+_LEAST_SENTENCES = 12
+_SENTENCE_ENDS = "\n.!?。！？।"
+_LONGEST_SENTENCE = 2000
 _SPECIAL_SHARE = 0.6
 _SAMPLE_CHARS = 512
 _MASKED_CHARS = 65536
 _SENTENCES = 400
-_SENTENCE = re.compile(r"[^\n.!?。！？।]{1,2000}")
+_SENTENCE = re.compile(rf"[^{_SENTENCE_ENDS}]{{1,{_LONGEST_SENTENCE}}}")
 _COUNTER = re.compile(r"\d{1,18}")
 _LINE_MARKER = re.compile(r"^[ \t>#*-]{0,12}(?:[A-Z][a-z]{1,14} ){0,1}\(?\d{1,6}[.):]+[ \t]+", re.MULTILINE)
 _NO_NEEDS = LoopNeeds(())
-_COUNTED_NEEDS = LoopNeeds(((60, 8),))
+_BLANKS = [ord(c) for c in " \n\t\r"]
+_LEAST_COUNTED = 8
+_COUNTED_NEEDS = LoopNeeds(((60, _LEAST_COUNTED),))
 _NO_SPACE = {ord(c): None for c in " \n\t\r\f\v\N{NO-BREAK SPACE}\N{IDEOGRAPHIC SPACE}"}
 _STRUCTURE = frozenset('{}[]<>|;=\\"`_@/$&')
 
@@ -54,7 +62,7 @@ def find_repetition(text: str, symbols: Symbols, ended_itself: bool) -> Structur
         or _special_token_flood(body)
         or _tail_repetition(body, body_symbols, ended_itself)
         or _inner_repetition(body, body_symbols)
-        or _dominant_character(body)
+        or _dominant_character(body, body_symbols)
         or _counting_loop(body, ended_itself)
         or _few_sentences(body, ended_itself)
     )
@@ -101,6 +109,8 @@ def _mostly_special(text: str) -> StructuralVerdict | None:
 
 
 def _tail_repetition(text: str, symbols: Symbols, ended_itself: bool) -> StructuralVerdict | None:
+    if not may_repeat_at_end(text):
+        return None
     needs = SELF_ENDED_NEEDS if ended_itself else TAIL_NEEDS
     for run in tail_runs(symbols):
         unit = text[run.start : run.start + run.period]
@@ -134,6 +144,8 @@ def _flood(text: str, run: Run, char: str) -> StructuralVerdict | None:
 
 def _inner_repetition(text: str, symbols: Symbols) -> StructuralVerdict | None:
     """A flood or loop that the answer left again, if it covers much of it (one that reaches the end was judged before)."""
+    if len(text) < _LEAST_INNER or not may_hold_inner_run(text):
+        return None
     for run in inner_runs(symbols):
         if run.length < INNER_SHARE * len(text) or run.end == len(text):
             continue
@@ -143,7 +155,7 @@ def _inner_repetition(text: str, symbols: Symbols) -> StructuralVerdict | None:
             unit_class = class_of_unit(unit)
             if unit_class in INNER_NEEDS and INNER_NEEDS[unit_class].met(run.length, run.repeats):
                 return _loop(run, unit, f"of {len(text)}")
-        elif class_of_character(char) not in _NEVER_DOMINANT and run.length >= 200:
+        elif class_of_character(char) not in _NEVER_DOMINANT and run.length >= _LEAST_INNER:
             reason = f"{run.length} characters of nothing but {shown(char)} in the middle of the answer."
             return StructuralVerdict(StructuralKind.TOKEN_FLOOD, reason, run.start, {"chars": run.length})
     return None
@@ -155,8 +167,21 @@ def _loop(run: Run, unit: str, where: str) -> StructuralVerdict:
     return StructuralVerdict(StructuralKind.REPETITION_LOOP, reason, run.start, numbers)
 
 
-def _dominant_character(text: str) -> StructuralVerdict | None:
+def _may_dominate(symbols: Symbols) -> bool:
+    """Whether one character can be nearly everything that is visible: counts of the lowest byte of every code point, blanks taken out.
+
+    Different characters with the same lowest byte are counted together, so it never errs towards False.
+    """
+    counts = np.bincount(symbols & 0xFF, minlength=256)
+    blanks = int(counts[_BLANKS].sum())
+    counts[_BLANKS] = 0
+    return int(counts.max()) >= _DOMINANT_SHARE * (len(symbols) - blanks)
+
+
+def _dominant_character(text: str, symbols: Symbols) -> StructuralVerdict | None:
     """One character is nearly everything that is visible, though the flood is not exact."""
+    if len(text) < _DOMINANT_CHARS or not _may_dominate(symbols):
+        return None
     sample = "".join(text[i : i + _SAMPLE_CHARS] for i in (0, len(text) // 2, max(len(text) - _SAMPLE_CHARS, 0)))
     common = Counter(sample.translate(_NO_SPACE)).most_common(1)
     if not common or class_of_character(common[0][0]) in _NEVER_DOMINANT:
@@ -176,13 +201,13 @@ def _counting_loop(text: str, ended_itself: bool) -> StructuralVerdict | None:
     Only prose counts: rows of data, code and log lines repeat like this by their nature.
     """
     tail = text[-_MASKED_CHARS:]
-    if not _COUNTER.search(tail):
+    if len(_COUNTER.findall(tail)) < _LEAST_COUNTED:
         return None
     needs = (SELF_ENDED_NEEDS if ended_itself else TAIL_NEEDS)[UnitClass.WORD]
     unnumbered = _LINE_MARKER.sub("", tail)
     masked = _COUNTER.sub("0", unnumbered)
-    runs = [(unnumbered, run, 1, needs) for run in tail_runs(symbols_of(unnumbered))] if unnumbered != tail else []
-    runs += [(masked, run, 5, _COUNTED_NEEDS) for run in tail_runs(symbols_of(masked))]
+    runs = [(unnumbered, run, 1, needs) for run in _text_runs(unnumbered)] if unnumbered != tail else []
+    runs += [(masked, run, 5, _COUNTED_NEEDS) for run in _text_runs(masked)]
     for reduced, run, least_words, run_needs in runs:
         unit = reduced[run.start : run.start + run.period]
         prose = sum(c.isalpha() or c.isspace() for c in unit) >= 0.8 * len(unit) and not _STRUCTURE.intersection(unit)
@@ -195,16 +220,25 @@ def _counting_loop(text: str, ended_itself: bool) -> StructuralVerdict | None:
     return None
 
 
+def _text_runs(text: str) -> list[Run]:
+    return tail_runs(symbols_of(text)) if may_repeat_at_end(text) else []
+
+
 def _few_sentences(text: str, ended_itself: bool) -> StructuralVerdict | None:
     """The last sentences are a few ones told over and over, in any order."""
     if ended_itself:
         return None
     tail = text[-_MASKED_CHARS:]
+    if sum(map(tail.count, _SENTENCE_ENDS)) + len(tail) // _LONGEST_SENTENCE + 1 < _LEAST_SENTENCES:
+        return None
+    found = _SENTENCE.findall(tail)
+    if len(found) - len(set(map(str.strip, found))) < 0.8 * _LEAST_SENTENCES:
+        return None
     told = [(m.start(), m.group().strip()) for m in _SENTENCE.finditer(tail)]
     told = [(at, s) for at, s in told[-_SENTENCES:] if _is_prose(s)]
-    if len(told) < 12:
+    if len(told) < _LEAST_SENTENCES:
         return None
-    last = told[-max(12, len(told) // 2) :]
+    last = told[-max(_LEAST_SENTENCES, len(told) // 2) :]
     distinct = len({s for _, s in last})
     if distinct > len(last) / 5 or sum(len(s) for _, s in last) < 0.5 * len(tail[last[0][0] :]):
         return None

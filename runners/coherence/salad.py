@@ -27,6 +27,8 @@ WINDOW_CHARS = 360
 _MIN_CHARS = 60
 _STUTTERS = 6
 _DOUBLES = 4
+_ROWS = 32
+_STREWN_NEWLINES = 0.1
 
 _FLOW_WORDS = """
 the of and to in is a that it for on with as was are be this by at or an not but from have you which can we i he she they his her its
@@ -41,6 +43,10 @@ _FLOW = frozenset(_FLOW_WORDS.split())
 _CHUNK = re.compile(r"\S{1,4000}")
 _PLAIN = re.compile(r"""[("'\[“‘«*_#>-]{0,4}([^\W\d_]+(?:['’-][^\W\d_]+){0,8})[.,;:!?)"'\]”’»*_…]{0,5}""")
 _CASE_GLUE = re.compile(r"[a-zà-ÿ][A-Z]|[A-Z]{3}[a-z]{2}")
+_GLUED_CAPITAL = re.compile(r"[A-Z](?:(?<=[a-zà-ÿ].)|[A-Z]{2}[a-z]{2})")
+"""As many matches as `_CASE_GLUE` or more, found faster: it begins with a rare character."""
+_ONLY_LATIN = 0x370
+"""Letters below are Latin: no writing system can change."""
 _WORD = re.compile(r"[^\W\d_]{2,40}")
 _BRACKETS = re.compile(r"[()\[\]{}]")
 _LINE_END = re.compile(r"(?:\n\s{0,200})|(?:\\n){1,20}")
@@ -50,6 +56,10 @@ _DOUBLED = re.compile(r"([^\W\d_]{3,24})\1")
 _PAIR_OF = {")": "(", "]": "[", "}": "{"}
 _PIECE_MARKS = re.compile(r"(?<!\S)##[a-z]|[a-z]@@ |[a-z]</w>")
 _BPE_MARKERS = "ĠĊ▁"
+
+
+_MAYBE_LETTER = np.array([chr(low).isalpha() for low in range(256)])
+"""Which symbols of an ASCII text are letters."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,9 @@ def find_salad(text: str, symbols: Symbols) -> StructuralVerdict | None:
     for offset in _sample_offsets(len(text)):
         sample = text[offset : offset + SAMPLE_CHARS]
         sampled = symbols[offset : offset + SAMPLE_CHARS]
-        verdict = (_stuttered(sample, offset) if _stutters(sampled) else None) or _salad_window(sample, sampled, offset)
+        doubled = _doubled_stretches(sampled)
+        verdict = _stuttered(sample, offset) if doubled >= _STUTTERS else None
+        verdict = verdict or _salad_window(sample, sampled, offset, may_shuffle=doubled >= _DOUBLES)
         if verdict is not None:
             return verdict
     return None
@@ -137,13 +149,24 @@ def _undecoded(text: str) -> StructuralVerdict | None:
     return None
 
 
-def _stutters(symbols: Symbols) -> bool:
-    """Whether several stretches of 3 to 24 symbols stand doubled: a cheap look before the exact one."""
+def _doubled_stretches(symbols: Symbols) -> int:
+    """How many stretches of 2 to 31 symbols with a letter in second place stand doubled: all that the exact looks below find, and few more.
+
+    Row L says where a symbol equals the one L further on; a doubled stretch of L symbols is a run of L there. Runs are only followed up to
+    the power of two below L.
+    """
+    length = len(symbols)
+    padded = np.zeros(length + _ROWS, dtype=np.uint8)
+    padded[:length] = symbols  # the lowest byte of each: different symbols may look equal, equal ones never differ
+    shifted = np.ndarray((_ROWS - 2, length), np.uint8, padded, 2, (1, 1))
+    runs = shifted == padded[:length]
+    second_is_letter = _MAYBE_LETTER[padded[1:]] | (length > 0 and int(symbols.max()) > 0x7F)
     hits = 0
-    for length in range(3, 25):
-        same = np.concatenate(([0], np.cumsum(symbols[length:] == symbols[:-length])))
-        hits += int(np.count_nonzero(same[length:] - same[:-length] == length)) if len(same) > length else 0
-    return hits >= _STUTTERS
+    for step, rows in ((1, 2), (2, 4), (4, 8), (8, 16)):  # runs of 2, 4, 8, 16 and more; the rows of the shorter ones drop out
+        runs = runs[:, :-step] & runs[:, step:]
+        hits += int(np.count_nonzero(runs[:rows] & second_is_letter[: runs.shape[1]]))
+        runs = runs[rows:]
+    return hits
 
 
 def _stuttered(sample: str, offset: int) -> StructuralVerdict | None:
@@ -180,24 +203,27 @@ def _fragments(sample: str) -> _Fragments:
 
 def _shuffled(found: _Fragments, start: int, offset: int) -> StructuralVerdict | None:
     """Few fragments in random order: data and code repeat in order, so what follows a fragment is nearly fixed there."""
-    low, high = np.searchsorted(found.starts, (start, start + WINDOW_CHARS))
+    low, high = np.searchsorted(found.starts, (start, start + WINDOW_CHARS)).tolist()
+    first, last = np.searchsorted(found.doubled, (start, start + WINDOW_CHARS)).tolist()
+    doubled = last - first
+    if high - low < 30 or doubled < max(_DOUBLES, 0.06 * (high - low)):
+        return None
     fragments = found.texts[low:high]
     distinct = len(set(fragments))
     lines = sum(f.count("\n") for f in fragments)
-    if len(fragments) < 30 or distinct < 3 or distinct > len(fragments) / 2.5 or lines > 0.05 * len(fragments):
+    if distinct < 3 or distinct > len(fragments) / 2.5 or lines > 0.05 * len(fragments):
         return None
-    doubled = int(np.searchsorted(found.doubled, start + WINDOW_CHARS) - np.searchsorted(found.doubled, start))
     orders = len(set(itertools.pairwise(fragments)))
-    if doubled < max(_DOUBLES, 0.06 * len(fragments)) or orders < 1.8 * distinct:
+    if orders < 1.8 * distinct:
         return None
     reason = f"{len(fragments)} fragments are only {distinct} different ones in {orders} different orders, {doubled} of them doubled."
     return _salad(reason, offset + start, fragments=len(fragments), distinct=distinct, orders=orders, doubled=doubled)
 
 
-def _salad_window(sample: str, symbols: Symbols, offset: int) -> StructuralVerdict | None:
-    found = _fragments(sample)
-    if len(found.doubled) >= _DOUBLES:
-        for start in range(0, max(len(sample) - WINDOW_CHARS // 2, 1), WINDOW_CHARS // 4):
+def _salad_window(sample: str, symbols: Symbols, offset: int, *, may_shuffle: bool) -> StructuralVerdict | None:
+    found = _fragments(sample) if may_shuffle else None
+    if found is not None and len(found.doubled) >= _DOUBLES:
+        for start in _window_starts(len(sample)):
             verdict = _shuffled(found, start, offset)
             if verdict is not None:
                 return verdict
@@ -211,11 +237,33 @@ def _salad_window(sample: str, symbols: Symbols, offset: int) -> StructuralVerdi
 
 
 def _has_signs(sample: str, symbols: Symbols) -> bool:
-    """Whether the sample can hold a salad window at all: most prose and data cannot, and the close look is slow."""
-    if len(_CASE_GLUE.findall(sample)) >= 2:
-        return True
-    brackets = len(_BRACKETS.findall(sample))
-    return brackets + len(_UNDECODED.findall(sample)) + len(_script_switches(symbols)[2]) >= 3
+    """Whether the sample can hold a salad window at all: most prose, code and data cannot, and the close look is slow.
+
+    The least that `_mixed_scripts` and `_strewn_fragments` ask for, counted over the whole sample.
+    """
+    glued = len(_GLUED_CAPITAL.findall(sample))
+    odd = len(_UNDECODED.findall(sample))
+    if len(symbols) and int(symbols.max()) >= _ONLY_LATIN:
+        odd += len(_script_switches(symbols)[2])
+        if odd >= 3:
+            return True
+    if glued < 4 and odd < 3:
+        odd += len(_brackets(sample)[1])
+    return (glued >= 4 or odd >= 3 or (odd >= 1 and glued >= 2)) and any(map(_may_be_strewn, _window_texts(sample)))
+
+
+def _window_texts(sample: str) -> Iterator[str]:
+    return (sample[start : start + WINDOW_CHARS] for start in _window_starts(len(sample)))
+
+
+def _window_starts(length: int) -> range:
+    return range(0, max(length - WINDOW_CHARS // 2, 1), WINDOW_CHARS // 4)
+
+
+def _may_be_strewn(window: str) -> bool:
+    """Whether the lines of a window are long enough for `_strewn_fragments`: those of code and data are not."""
+    lines = sum(not line.isspace() for line in window.split("\n") if line)
+    return lines - 1 <= _STREWN_NEWLINES * len(window.split())
 
 
 def _mixed_scripts(w: _Window, offset: int) -> StructuralVerdict | None:
@@ -230,7 +278,7 @@ def _mixed_scripts(w: _Window, offset: int) -> StructuralVerdict | None:
 
 def _strewn_fragments(w: _Window, offset: int) -> StructuralVerdict | None:
     """Plain words without function words, strewn between glued fragments, brackets that match nothing and bytes that are no text."""
-    if w.flow > max(1, 0.1 * w.plain) or w.newlines > 0.1 * w.chunks or w.hashtags > 0.3 * w.chunks:
+    if w.flow > max(1, 0.1 * w.plain) or w.newlines > _STREWN_NEWLINES * w.chunks or w.hashtags > 0.3 * w.chunks:
         return None
     glue = w.case_glue + w.glued_chunks
     never_printed = w.undecoded + w.glued_switches
@@ -253,7 +301,7 @@ def _strewn_fragments(w: _Window, offset: int) -> StructuralVerdict | None:
 
 def _windows(signs: _Signs, length: int) -> Iterator[_Window]:
     """Overlapping windows of `WINDOW_CHARS`; every count is a difference of two ranks in the ascending positions."""
-    starts = np.arange(0, max(length - WINDOW_CHARS // 2, 1), WINDOW_CHARS // 4)
+    starts = np.array(_window_starts(length))
     edges = np.concatenate((starts, np.minimum(starts + WINDOW_CHARS, length)))
     counted = [np.searchsorted(getattr(signs, f.name), edges).reshape(2, -1) for f in fields(_Signs) if f.name != "switch_pairs"]
     counts = np.stack([high - low for low, high in counted], axis=1).tolist()

@@ -1,16 +1,17 @@
-"""From judged answers to one outcome and one sentence.
+"""From judged answers and findings to one outcome and one sentence.
 
 Trap: "12 % of answers differ" hides which path broke. Rule: the sentence says how many of how many, which step saw it first, on which
-prompt, at which token. Broken beats wrong: a structurally broken answer is `incoherent` even if all others are right.
+prompt, at which token, and what that step points at. Broken beats wrong: a structurally broken answer is `incoherent` even if all others
+are right.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from results.vocabulary import Outcome
+from runners.coherence.findings import Finding, points_at
 from runners.coherence.judging import Judged
 
 
@@ -29,14 +30,13 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Summary:
-    """Outcome (None: all right), sentence, and the margins over all answers."""
+    """Outcome (None: all right), sentence, the step that differs first (None: none does), and the least margin over all answers."""
 
     outcome: Outcome | None
     reason: str
+    first_step: str | None
     min_margin: float | None
     min_margin_at: str | None
-    drift_rms: float | None
-    drift_max: float | None
 
 
 def step_result(name: str, concurrency: int, judged: Sequence[Judged], duration_s: float) -> StepResult:
@@ -45,30 +45,20 @@ def step_result(name: str, concurrency: int, judged: Sequence[Judged], duration_
     return StepResult(name, concurrency, len(judged), right, len(judged) - right - broken, broken, duration_s)
 
 
-def summarise(judged: Sequence[Judged]) -> Summary:
-    """Outcome and margins of all answers, in the order they were asked."""
+def summarise(judged: Sequence[Judged], findings: Sequence[Finding] = ()) -> Summary:
+    """Outcome of all answers, in the order they were asked, and of what was found beyond single answers."""
     broken = [j for j in judged if j.broken]
     off = [j for j in judged if not j.right]
-    outcome = Outcome.INCOHERENT if broken else Outcome.WRONG if off else None
+    is_broken = bool(broken) or any(finding.broken for finding in findings)
+    outcome = Outcome.INCOHERENT if is_broken else Outcome.WRONG if off or findings else None
     least, place = min(((j.margins.least, _place(j)) for j in judged if j.margins.least is not None), default=(None, None))
-    compared = [j.margins for j in judged if j.margins.drift_rms is not None]
-    squares = math.fsum((m.drift_rms or 0.0) ** 2 * m.compared for m in compared)
-    tokens = sum(m.compared for m in compared)
-    return Summary(
-        outcome=outcome,
-        reason=_sentence(judged, off, broken),
-        min_margin=least,
-        min_margin_at=place,
-        drift_rms=math.sqrt(squares / tokens) if tokens else None,
-        drift_max=max((m.drift_max for m in compared if m.drift_max is not None), default=None),
-    )
+    first_step = off[0].record.step if off else findings[0].step if findings else None
+    return Summary(outcome, _sentence(judged, off, broken, findings), first_step, least, place)
 
 
-def _sentence(judged: Sequence[Judged], off: Sequence[Judged], broken: Sequence[Judged]) -> str:
-    ties = sum(j.record.verdict == "tie" for j in judged)
+def _sentence(judged: Sequence[Judged], off: Sequence[Judged], broken: Sequence[Judged], findings: Sequence[Finding]) -> str:
     if not off:
-        tied = f", {ties} of them by an exact tie" if ties else ""
-        return f"All {len(judged)} answers are right{tied}."
+        return _of_findings(judged, findings) if findings else _all_right(judged)
     first = (broken or off)[0].record
     at_token = "" if first.first_divergence is None else f" at token {first.first_divergence}"
     if broken:
@@ -76,7 +66,20 @@ def _sentence(judged: Sequence[Judged], off: Sequence[Judged], broken: Sequence[
         what += f" and {len(off) - len(broken)} more are wrong" if len(off) > len(broken) else ""
     else:
         what = f"{len(off)} of {len(judged)} answers differ from the known good ones"
-    return f"{what}, first in step {first.step!r} on prompt {first.prompt_name!r}{at_token} ({first.verdict}): {first.reason}"
+    sentence = f"{what}, first in step {first.step!r} on prompt {first.prompt_name!r}{at_token} ({first.verdict}): {first.reason}"
+    return sentence.rstrip(".") + points_at(off[0].record.step) + "."
+
+
+def _all_right(judged: Sequence[Judged]) -> str:
+    ties = sum(j.record.verdict == "tie" for j in judged)
+    tied = f", {ties} of them by a tie" if ties else ""
+    return f"All {len(judged)} answers are right{tied}."
+
+
+def _of_findings(judged: Sequence[Judged], findings: Sequence[Finding]) -> str:
+    first = findings[0]
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    return f"All {len(judged)} answers have the right text, but {first.what}, {first.place}{more}{points_at(first.step)}."
 
 
 def _place(judged: Judged) -> str:

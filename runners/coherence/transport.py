@@ -14,9 +14,11 @@ import httpx
 
 from results.redact import plain
 from runners.engines.base import HttpRequest
+from runners.sse import DONE, Block, error_of, iter_events, json_or_none
 
 Send = Callable[[HttpRequest], Awaitable[Any]]
-"""Sends one request and returns the parsed JSON (NaN and Infinity allowed); raises Refused or NoAnswer."""
+"""Sends one request and returns the parsed JSON (NaN and Infinity allowed), of a streaming request the list of its events' JSON; raises
+Refused or NoAnswer."""
 
 _MOST_BYTES = 64 << 20
 _OK = 200
@@ -56,12 +58,28 @@ def http_send(client: httpx.AsyncClient, timeout_s: float) -> Send:
         text = raw.decode("utf-8", errors="replace")
         if response.status_code != _OK:
             raise Refused(response.status_code, plain(text, 300))
+        if request.body is not None and request.body.get("stream"):
+            return events_of(raw, response.status_code)
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise Refused(response.status_code, f"no JSON but {plain(text, 200)!r}") from error
 
     return send
+
+
+def events_of(raw: bytes, status: int = _OK) -> list[Any]:
+    """The JSON of every event of a stream, up to `[DONE]`; raises Refused for an error event (M14), another body or a stream cut short."""
+    events: list[Any] = []
+    for event in iter_events((Block(0.0, raw),)):
+        if event.data.strip() == DONE:
+            return events
+        payload = json_or_none(event.data)
+        failure = error_of(event.data if payload is None and event.event == "error" else payload, event.event)
+        if failure is not None or payload is None:
+            raise Refused(status, failure.detail if failure is not None else f"no JSON event but {plain(event.data, 200)!r}")
+        events.append(payload)
+    raise Refused(status, "the stream ended without [DONE]" if events else f"no stream but {plain(raw.decode('utf-8', 'replace'), 200)!r}")
 
 
 async def _bounded(response: httpx.Response) -> bytes:

@@ -13,13 +13,17 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from runners.engines.base import AnswerError, HttpRequest
+from runners.engines.base import AnswerError, HttpRequest, PromptScores
 
 LEAST_LOGPROB = -9998.0
 """vLLM writes -9999.0 for minus infinity, because JSON has none: no finite logits give so small a log-probability."""
+MOST_ID = 1 << 31
+"""No vocabulary has so many tokens."""
+_MOST_LOGPROB = 1e9
+"""Far above any log-probability, which is 0 at most."""
 _MAX_METRICS_CHARS = 16_000_000
 _LOGPROB_FIELDS = frozenset(
-    {"logprobs", "return_tokens_as_token_ids", "return_logprob", "top_logprobs_num", "logprob_start_len", "n_probs"}
+    {"logprobs", "return_tokens_as_token_ids", "top_logprobs", "return_logprob", "top_logprobs_num", "logprob_start_len", "n_probs"}
 )
 
 
@@ -38,7 +42,7 @@ def at(data: Any, *path: str | int) -> Any:
 def token_ids_at(data: Any, *path: str | int) -> tuple[int, ...]:
     """A list of token ids at `path`."""
     ids = at(data, *path)
-    if not isinstance(ids, list) or not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
+    if not isinstance(ids, list) or not all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < MOST_ID for i in ids):
         raise AnswerError(f"{'.'.join(map(str, path))} is no list of token ids: {_shown(ids)}")
     return tuple(ids)
 
@@ -55,7 +59,7 @@ def is_nonfinite(logprob: Any) -> bool:
     """True for a log-probability that no finite logits can give."""
     if isinstance(logprob, bool) or not isinstance(logprob, (int, float)):
         return True
-    return not math.isfinite(logprob) or logprob <= LEAST_LOGPROB
+    return not LEAST_LOGPROB < logprob < _MOST_LOGPROB  # false for NaN too
 
 
 def listed(value: Any) -> list[Any]:
@@ -86,6 +90,19 @@ def read_logprobs(ids: Sequence[int], chosen: Sequence[Any], best: Sequence[Sequ
     read = [margin_of(token, pairs) for token, pairs in zip(ids, best, strict=True)]
     bad = [i for i, value in enumerate(chosen) if is_nonfinite(value) or any(is_nonfinite(v) for _, v in best[i])]
     return AnswerLogprobs(tuple(margin for margin, _ in read), tuple(top1 for _, top1 in read), bad[0] if bad else None)
+
+
+def prompt_scores(tokens: int, scored: Sequence[tuple[Any, bool | None]]) -> PromptScores:
+    """From one (log-probability, is most likely) pair per token, the first of which has none; raises AnswerError for another number."""
+    if len(scored) != tokens:
+        raise AnswerError(f"{tokens} tokens were to be scored, the answer has {len(scored)}")
+    bad = [i for i, (value, _) in enumerate(scored) if i > 0 and is_nonfinite(value)]
+    unknown = {0, *bad}
+    return PromptScores(
+        logprobs=tuple(None if i in unknown else float(value) for i, (value, _) in enumerate(scored)),
+        top1=tuple(None if i in unknown else top1 for i, (_, top1) in enumerate(scored)),
+        nonfinite=bad[0] if bad else None,
+    )
 
 
 def margin_of(chosen: int, best: Sequence[tuple[int, Any]]) -> tuple[float | None, int | None]:

@@ -64,6 +64,20 @@ class GreedyAnswer:
 
 
 @dataclass(frozen=True)
+class PromptScores:
+    """A given text scored by the model, one value per token, without generating anything (M18: it does not branch).
+
+    `logprobs[i]` is the log-probability (nats) of token i given those before it; None for the first, and where it is no finite number.
+    `top1[i]` says whether token i is the most likely one, None where that is not known. `nonfinite` is the first position whose
+    log-probability is NaN, inf or null (M17), None if there is none.
+    """
+
+    logprobs: tuple[float | None, ...]
+    top1: tuple[bool | None, ...]
+    nonfinite: int | None = None
+
+
+@dataclass(frozen=True)
 class Identity:
     """What the server itself says it is.
 
@@ -103,6 +117,14 @@ class EngineAdapter(Protocol):
 
     def read_greedy(self, answer: Any) -> GreedyAnswer:
         """Read the answer to `greedy_request`; raises AnswerError on anything else a server may send."""
+        ...
+
+    def score_request(self, model: str, token_ids: Sequence[int]) -> HttpRequest | None:
+        """Log-probabilities of every token of a given text; None if this engine has no such request."""
+        ...
+
+    def read_score(self, answer: Any, tokens: int) -> PromptScores:
+        """Read the answer to `score_request` for a text of `tokens` tokens; raises AnswerError on anything else a server may send."""
         ...
 
     def generated_tokens(self, metrics_text: str) -> int | None:

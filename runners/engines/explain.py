@@ -27,6 +27,7 @@ from runners.engines.log_lines import bounded_lines, read_line, scan
 from runners.engines.signatures import Diagnosis, SignatureReader
 from runners.engines.versions import version_range
 from runners.errors import UsageError
+from suites.regular_file import not_regular
 
 PEEK_LINES = 5_000
 """Lines from which engine and version are found."""
@@ -101,6 +102,8 @@ def explain_log(path_or_lines: str | Path | Iterable[str], engine: str | None = 
         return _explain(path_or_lines, engine, version)
     path = Path(path_or_lines)
     try:
+        if (what := not_regular(path)) is not None:
+            raise UsageError(f"{what}.", where=str(path), todo="Save the log to a file, or pipe it in: sparkproof explain - < LOG.")
         with path.open("rb") as stream:
             return _explain(bounded_lines(stream), engine, version)
     except OSError as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runners.engines.answers import AnswerLogprobs, at, counter_total, listed, no_logprobs, read_logprobs, text_at, token_ids_at
-from runners.engines.base import UNKNOWN, AnswerError, GreedyAnswer, HttpRequest, Identity, ServeCommand, ServeRequest
+from runners.engines.base import UNKNOWN, AnswerError, GreedyAnswer, HttpRequest, Identity, PromptScores, ServeCommand, ServeRequest
 from runners.errors import UsageError
 
 _BUILD = re.compile(r"(b\d{1,9})(?:-[0-9a-f]{1,40})?")
@@ -77,6 +77,14 @@ class LlamacppAdapter:
             nonfinite=read.nonfinite,
             top1_ids=read.top1_ids,
         )
+
+    def score_request(self, model: str, token_ids: Sequence[int]) -> HttpRequest | None:
+        """None: the server scores generated tokens only."""
+        return None
+
+    def read_score(self, answer: Any, tokens: int) -> PromptScores:
+        """Never asked for."""
+        raise AnswerError("this engine scores no prompts")
 
     def generated_tokens(self, metrics_text: str) -> int | None:
         """`llamacpp:tokens_predicted_total`; the page exists only with `--metrics`."""

@@ -12,10 +12,12 @@ from difflib import get_close_matches
 from runners.engines.base import EngineAdapter
 from runners.engines.llamacpp import LlamacppAdapter
 from runners.engines.sglang import SglangAdapter
+from runners.engines.transformers import TransformersAdapter
 from runners.engines.vllm import VllmAdapter
 from runners.errors import UsageError
 
-ADAPTERS: Mapping[str, EngineAdapter] = {adapter.name: adapter for adapter in (VllmAdapter(), SglangAdapter(), LlamacppAdapter())}
+_ALL: tuple[EngineAdapter, ...] = (VllmAdapter(), SglangAdapter(), LlamacppAdapter(), TransformersAdapter())
+ADAPTERS: Mapping[str, EngineAdapter] = {adapter.name: adapter for adapter in _ALL}
 ATTACHED_ONLY = frozenset({LlamacppAdapter.name})
 """Engines that nobody here installs or starts: measured only where they already run."""
 

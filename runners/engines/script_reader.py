@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runners.errors import UsageError
+from suites.regular_file import not_regular
 
 MAX_BYTES = 1 << 20
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]{0,127})\+?=(?P<value>.*)", re.DOTALL)
@@ -105,6 +106,8 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
+        if (what := not_regular(path)) is not None:
+            raise UsageError(f"{what}.", where=str(path), todo="Give a serve script or an env file.")
         with path.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:

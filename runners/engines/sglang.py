@@ -11,8 +11,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runners.engines.answers import AnswerLogprobs, at, counter_total, listed, no_logprobs, read_logprobs, text_at, token_ids_at
-from runners.engines.base import AnswerError, GreedyAnswer, HttpRequest, Identity, ServeCommand, ServeRequest
+from runners.engines.answers import (
+    AnswerLogprobs,
+    at,
+    counter_total,
+    listed,
+    no_logprobs,
+    prompt_scores,
+    read_logprobs,
+    text_at,
+    token_ids_at,
+)
+from runners.engines.base import AnswerError, GreedyAnswer, HttpRequest, Identity, PromptScores, ServeCommand, ServeRequest
 from runners.engines.identity import read_identity
 from runners.engines.launch import VersionedArguments, arguments_for, command, option, with_defaults
 
@@ -77,9 +87,35 @@ class SglangAdapter:
             top1_ids=read.top1_ids,
         )
 
+    def score_request(self, model: str, token_ids: Sequence[int]) -> HttpRequest | None:
+        """`return_logprob` from the first token on; nothing is taken from the prefix cache then."""
+        body = {
+            "input_ids": list(token_ids),
+            "sampling_params": {"temperature": 0, "max_new_tokens": 1},
+            "return_logprob": True,
+            "logprob_start_len": 0,
+            "top_logprobs_num": 1,
+        }
+        return HttpRequest("/generate", body)
+
+    def read_score(self, answer: Any, tokens: int) -> PromptScores:
+        """Triples [log-probability, id, text], the first log-probability null. The ids are not compared: 0.5.14 writes the last id of the
+        vocabulary as 0 there."""
+        meta = at(answer, "meta_info")
+        best = [_best(top) for top in listed(at(meta, "input_top_logprobs"))]
+        own = [_pair(triple)[1] for triple in listed(at(meta, "input_token_logprobs"))]
+        if len(best) != len(own):
+            raise AnswerError(f"{len(own)} log-probabilities of the prompt, but {len(best)} lists of the best")
+        return prompt_scores(tokens, [(value, None if top is None else value == top) for value, top in zip(own, best, strict=True)])
+
     def generated_tokens(self, metrics_text: str) -> int | None:
         """`sglang:generation_tokens_total`; 0.5.23 splits it by the label is_streaming."""
         return counter_total(metrics_text, "sglang:generation_tokens")
+
+
+def _best(top: Any) -> Any:
+    """The highest log-probability of a list of triples; None for the first token, which has no list."""
+    return _pair(top[0])[1] if isinstance(top, list) and top else None
 
 
 def _logprobs_of(meta: Any, ids: Sequence[int]) -> AnswerLogprobs:

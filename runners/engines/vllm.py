@@ -12,8 +12,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runners.engines.answers import AnswerLogprobs, at, counter_total, listed, no_logprobs, read_logprobs, text_at, token_ids_at
-from runners.engines.base import AnswerError, GreedyAnswer, HttpRequest, Identity, ServeCommand, ServeRequest
+from runners.engines.answers import (
+    AnswerLogprobs,
+    at,
+    counter_total,
+    listed,
+    no_logprobs,
+    prompt_scores,
+    read_logprobs,
+    text_at,
+    token_ids_at,
+)
+from runners.engines.base import AnswerError, GreedyAnswer, HttpRequest, Identity, PromptScores, ServeCommand, ServeRequest
 from runners.engines.identity import read_identity
 from runners.engines.launch import command, option
 
@@ -89,9 +99,32 @@ class VllmAdapter:
             top1_ids=read.top1_ids,
         )
 
+    def score_request(self, model: str, token_ids: Sequence[int]) -> HttpRequest | None:
+        """`prompt_logprobs`, in all versions read and refused while streaming; 1 beside the token's own tells the most likely one."""
+        body = {"model": model, "prompt": list(token_ids), "max_tokens": 1, "temperature": 0, "prompt_logprobs": 1}
+        return HttpRequest("/v1/completions", {**body, "add_special_tokens": False})
+
+    def read_score(self, answer: Any, tokens: int) -> PromptScores:
+        """One object per token, the first null, from token id to log-probability and rank; the token's own id is the one not of rank 1.
+
+        With one entry the token itself is the most likely one. Recorded from 0.32.0.
+        """
+        entries = listed(at(answer, "choices", 0, "prompt_logprobs"))
+        return prompt_scores(tokens, [_scored(entry) for entry in entries])
+
     def generated_tokens(self, metrics_text: str) -> int | None:
         """`vllm:generation_tokens_total`, in all versions read."""
         return counter_total(metrics_text, "vllm:generation_tokens")
+
+
+def _scored(entry: Any) -> tuple[Any, bool | None]:
+    if not isinstance(entry, Mapping) or not entry:
+        return None, None
+    ranked = [(at(value, "rank"), at(value, "logprob")) for value in entry.values()]
+    if not all(type(rank) is int for rank, _ in ranked):
+        raise AnswerError(f"prompt_logprobs should have a rank per token: {str(ranked):.80}")
+    rank, logprob = max(ranked, key=lambda pair: pair[0])
+    return logprob, rank == 1
 
 
 def _ids_of_tokens(logprobs: Any) -> tuple[int, ...]:

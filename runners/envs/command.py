@@ -1,4 +1,4 @@
-"""Run an installer as a child that cannot outlive us.
+"""Run an installer or a docker client as a child that cannot outlive us.
 
 Trap: Ctrl-C stops us, but `uv` or the compiler under it keeps writing into a half-made environment. Rule: every child is an argument list
 in its own process group with no standard input, and whatever interrupts us ends the whole group first.
@@ -24,7 +24,10 @@ _MOST_OUTPUT_BYTES = 50_000_000
 
 @dataclass(frozen=True)
 class Finished:
-    """`returncode` is None when the command passed its time limit and was ended. `messages` are the last lines of standard error."""
+    """`returncode` is None when the command passed its time limit and was ended. `messages` are the last lines of standard error.
+
+    With `all_messages`, those of standard output are among them and `output` is empty.
+    """
 
     returncode: int | None
     output: str
@@ -38,16 +41,19 @@ def run_command(
     folder: Path,
     timeout_s: float,
     on_message: Callable[[str], None] = lambda line: None,
+    all_messages: bool = False,
 ) -> Finished:
-    """Run `argv` in `folder`; each line of standard error goes to `on_message` as it comes. Raises OSError if it cannot be started."""
+    """Run `argv` in `folder`; each line of standard error goes to `on_message` as it comes, with `all_messages` each line of standard
+    output too (docker tells its progress there). Raises OSError if it cannot be started.
+    """
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             list(argv),
             env=dict(environment),
             cwd=folder,
             stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE if all_messages else output,
+            stderr=subprocess.STDOUT if all_messages else subprocess.PIPE,
             start_new_session=True,
         )
         late = threading.Event()
@@ -74,8 +80,9 @@ def run_command(
 
 def _stream(process: subprocess.Popen[bytes], on_message: Callable[[str], None]) -> tuple[str, ...]:
     messages: deque[str] = deque(maxlen=_MOST_LINES)
-    assert process.stderr is not None
-    with process.stderr as stream:
+    pipe = process.stderr or process.stdout
+    assert pipe is not None
+    with pipe as stream:
         while raw := stream.readline(_LONGEST_LINE):
             line = raw.decode(errors="replace").rstrip()
             messages.append(line)

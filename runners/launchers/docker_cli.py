@@ -10,21 +10,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from results.redact import plain, redact
-from runners.envs.command import Finished, end_group, run_command
+from runners.envs.command import Finished, run_command
 from runners.errors import InfrastructureError, SparkproofError, UsageError
 
 _LAYER_DONE = ("Pull complete", "Already exists")
-_LONGEST_LINE = 4096
-_MOST_LINES = 200
 _ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 
 
@@ -127,10 +122,10 @@ class Docker:
     run: Run = run_command
     folder: Path = Path("/")
 
-    def ask(self, *arguments: str, timeout_s: float = 30.0) -> Finished:
-        """Run `docker ARGUMENTS` whatever comes of it. Raises InfrastructureError if there is no docker program."""
+    def ask(self, *arguments: str, timeout_s: float = 30.0, **streaming: Any) -> Finished:
+        """Run `docker ARGUMENTS` whatever comes of it; `streaming` as in `run_command`. Raises InfrastructureError without a docker."""
         try:
-            return self.run([self.program, *arguments], environment=self.environment, folder=self.folder, timeout_s=timeout_s)
+            return self.run([self.program, *arguments], environment=self.environment, folder=self.folder, timeout_s=timeout_s, **streaming)
         except FileNotFoundError as error:
             todo = "Install docker, or give the engine as @venv or @endpoint:URL."
             raise InfrastructureError(f"there is no {self.program} program on this node.", todo=todo) from error
@@ -190,47 +185,13 @@ class Docker:
                     progress(f"pulling {name}: {sum(layers.values())} of {len(layers)} layers")
 
         progress(f"pulling {name}")
-        returncode, lines = self._stream(["pull", name], on_line, timeout_s)
-        if returncode is None:
+        finished = self.ask("pull", name, timeout_s=timeout_s, on_message=on_line, all_messages=True)
+        if finished.returncode is None:
             raise InfrastructureError(
                 f"pulling {name} took more than {timeout_s / 3600:.0f} h.", todo="Try again: finished layers are kept."
             )
-        if returncode != 0:
-            raise explain("pull", lines, where=name)
-
-    def _stream(self, arguments: Sequence[str], on_line: Callable[[str], None], timeout_s: float) -> tuple[int | None, tuple[str, ...]]:
-        process = subprocess.Popen(
-            [self.program, *arguments],
-            env=dict(self.environment),
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        late = threading.Event()
-
-        def end_late() -> None:
-            late.set()
-            end_group(process)
-
-        timer = threading.Timer(timeout_s, end_late)
-        timer.daemon = True
-        timer.start()
-        lines: deque[str] = deque(maxlen=_MOST_LINES)
-        assert process.stdout is not None
-        try:
-            with process.stdout as stream:
-                while raw := stream.readline(_LONGEST_LINE):
-                    lines.append(raw.decode(errors="replace").rstrip())
-                    on_line(lines[-1])
-            returncode = process.wait()
-        except BaseException:
-            end_group(process)
-            raise
-        finally:
-            timer.cancel()
-        return (None if late.is_set() else returncode), tuple(lines)
+        if finished.returncode != 0:
+            raise explain("pull", finished.messages, where=name)
 
 
 def explain(command: str, messages: Sequence[str], where: str = "") -> SparkproofError:

@@ -22,6 +22,7 @@ import platformdirs
 from results.records import NodeRecord
 from results.redact import plain
 from runners.node.gpu import GpuIdentity, read_gpu
+from runners.node.hardware import SYSFS, Sysfs, network_cards, power_hints
 from runners.node.memory import parse_meminfo
 
 NODE_SALT = "sparkproof-node-1:"
@@ -61,6 +62,7 @@ class NodeReaders:
     kernel: Callable[[], str] = platform.release
     cpu_count: Callable[[], int | None] = os.cpu_count
     spare_key: Callable[[], str] = stored_key
+    sysfs: Sysfs = SYSFS
 
 
 NODE_READERS = NodeReaders()
@@ -85,6 +87,9 @@ def read_node(label: str | None = None, readers: NodeReaders = NODE_READERS) -> 
         memory_total_bytes=parse_meminfo(readers.file("/proc/meminfo") or "").total_bytes,
         sm_clock_cap_mhz=gpu.sm_clock_max_mhz,
         firmware=_firmware(readers.file("/sys/class/dmi/id/bios_version"), gpu.vbios_version),
+        power_limit_w=gpu.power_limit_w,
+        power_source="; ".join(power_hints(readers.sysfs)) or None,
+        network=network_cards(readers.sysfs),
     )
 
 

@@ -30,6 +30,7 @@ class GpuIdentity:
     cuda_version: str | None = None
     vbios_version: str | None = None
     sm_clock_max_mhz: int | None = None
+    power_limit_w: float | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,17 @@ class GpuSample:
 
 
 NO_GPU_SAMPLE = GpuSample()
+
+ORDINARY_CLOCK_REASONS = 0x1 | 0x2 | 0x10 | 0x100
+"""Idle, clocks set by an application, by a sync group or by the display: nothing holds the GPU back that somebody did not ask for."""
+THROTTLE_REASONS = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
+"""Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h, nvmlClocksEventReason*)."""
 
 
 class Nvml:
@@ -83,6 +95,7 @@ class Nvml:
             cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             vbios_version=_text(self._ask("nvmlDeviceGetVbiosVersion", self._device)),
             sm_clock_max_mhz=self._ask("nvmlDeviceGetMaxClockInfo", self._device, self._library.NVML_CLOCK_SM),
+            power_limit_w=_watts(self._ask("nvmlDeviceGetEnforcedPowerLimit", self._device)),
         )
 
     def sample(self) -> GpuSample:
@@ -92,7 +105,7 @@ class Nvml:
         rates = self._ask("nvmlDeviceGetUtilizationRates", self._device)
         return GpuSample(
             memory_used_bytes=self._memory_used(),
-            power_w=None if power_mw is None else power_mw / 1000.0,
+            power_w=_watts(power_mw),
             sm_clock_mhz=self._ask("nvmlDeviceGetClockInfo", self._device, self._library.NVML_CLOCK_SM),
             temperature_c=None if temperature is None else float(temperature),
             utilization_percent=None if rates is None else float(rates.gpu),
@@ -102,6 +115,15 @@ class Nvml:
         """Bytes of GPU memory per process number (None: listed without an amount); None where the driver does not list processes."""
         processes = self._ask("nvmlDeviceGetComputeRunningProcesses", self._device)
         return None if processes is None else {p.pid: p.usedGpuMemory for p in processes}
+
+    def throttle_reasons(self) -> tuple[str, ...] | None:
+        """Why the clocks are lower than asked for, in NVML's words; None where the driver does not say."""
+        bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", self._device)
+        if bits is None:
+            return None
+        unknown = bits & ~(sum(THROTTLE_REASONS) | ORDINARY_CLOCK_REASONS)
+        named = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
+        return tuple(named + ([f"unknown_{unknown:#x}"] if unknown else []))
 
     def pids(self) -> frozenset[int] | None:
         """Numbers of the processes that hold GPU memory; None where the driver does not list them."""
@@ -116,6 +138,10 @@ class Nvml:
         amounts = [] if listed is None else list(listed.values())
         known = [amount for amount in amounts if amount is not None]
         return sum(known) if listed is not None and len(known) == len(amounts) else None
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1000.0
 
 
 def _text(value: str | bytes | None) -> str | None:

@@ -42,6 +42,13 @@ class MemInfo:
             return None
         return self.total_bytes - self.available_bytes
 
+    @property
+    def swap_used_bytes(self) -> int | None:
+        """SwapTotal - SwapFree, None unless both are known."""
+        if self.swap_total_bytes is None or self.swap_free_bytes is None:
+            return None
+        return self.swap_total_bytes - self.swap_free_bytes
+
 
 def parse_meminfo(text: str) -> MemInfo:
     """Read `/proc/meminfo`. Lines that are not `Name: number [kB]` are passed over; "kB" means 1024 bytes (proc_meminfo(5))."""

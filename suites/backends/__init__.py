@@ -2,7 +2,8 @@
 
 Trap: `--moe-backend marlin` on vLLM 0.16 costs an install and a boot to learn that the flag came with 0.17, and the variable that did it
 before 0.24 is silently ignored after. Rule: a backend is data, one TOML file beside this module, with one entry per engine and span of
-versions; a version that cannot express it is unsupported with the reason, before anything is installed.
+versions; a version that cannot express it is unsupported with the reason, before anything is installed. Dimensions that do not touch each
+other (experts, attention, KV cache, graphs, speculation) are combined by `+`; what contradicts itself is refused.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from suites.toml_files import SuiteModel, read_toml
 
 _HERE = Path(__file__).parent
 ANY = "any"
+JOIN = "+"
+DEFAULT = "default"
+_MOST_PARTS = 8
 
 
 class Expression(SuiteModel):
@@ -64,9 +68,24 @@ class Expression(SuiteModel):
 class Backend(SuiteModel):
     """One backend file. Of an engine's entries the first that covers a version speaks for it; `engines` maps engine names to entries."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=+-]{0,95}$")
     description: str = Field(min_length=1)
     engines: dict[str, tuple[Expression, ...]] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Several backends at once, such as `marlin+ngram+TRITON_ATTN`; in order of name, so that one combination has one name."""
+
+    parts: tuple[Backend, ...]
+
+    @property
+    def name(self) -> str:
+        """The names of the parts."""
+        return JOIN.join(part.name for part in self.parts)
+
+
+AnyBackend = Backend | Combination
 
 
 @dataclass(frozen=True)
@@ -97,8 +116,24 @@ def load_all() -> Mapping[str, Backend]:
     return dict(sorted(backends.items(), key=lambda item: item[0].casefold()))
 
 
-def backend_for(name_or_path: str) -> Backend:
-    """The backend called so (case does not matter), or read from a path ending in .toml. Raises SuiteError with the nearest names."""
+def backend_for(name_or_path: str) -> AnyBackend:
+    """The backend called so (case does not matter), read from a path ending in .toml, or several joined by `+`.
+
+    Raises SuiteError with the nearest names.
+    """
+    if name_or_path.endswith(".toml") and Path(name_or_path).expanduser().exists():
+        return _single(name_or_path)
+    parts = name_or_path.split(JOIN)
+    if len(parts) > _MOST_PARTS or not all(parts):
+        raise SuiteError(f"{name_or_path[:80]!r} is no combination of backends.", todo="Write names joined by +, such as marlin+ngram.")
+    found = {backend.name: backend for backend in map(_single, parts)}
+    if len(found) > 1:
+        found.pop(DEFAULT, None)
+    chosen = [found[name] for name in sorted(found, key=str.casefold)]
+    return chosen[0] if len(chosen) == 1 else Combination(tuple(chosen))
+
+
+def _single(name_or_path: str) -> Backend:
     if name_or_path.endswith(".toml"):
         return read_toml(Path(name_or_path).expanduser(), Backend)
     known = load_all()
@@ -113,11 +148,36 @@ def backend_for(name_or_path: str) -> Backend:
     return found
 
 
-def express(backend: Backend, engine: str, version: str) -> Expressed | Unsupported:
+def express(backend: AnyBackend, engine: str, version: str) -> Expressed | Unsupported:
     """What `backend` sets for `engine` in `version`, or why that version cannot express it.
 
-    An empty `version`, and one that is no PEP 440 version (a build number), is unknown: an entry for any version speaks for it.
+    An empty `version`, and one that is no PEP 440 version (a build number), is unknown: an entry for any version speaks for it. Raises
+    SuiteError for a combination whose parts contradict each other there.
     """
+    return _combined(backend, engine, version) if isinstance(backend, Combination) else _express(backend, engine, version)
+
+
+def _combined(backend: Combination, engine: str, version: str) -> Expressed | Unsupported:
+    arguments: list[str] = []
+    environment: dict[str, str] = {}
+    configured: dict[str, str] = {}
+    problem: str | None = None
+    for part in backend.parts:
+        found = _express(part, engine, version)
+        if isinstance(found, Unsupported):
+            return found
+        arguments += found.arguments
+        differing = [name for name, value in found.environment.items() if environment.get(name, value) != value]
+        problem = problem or (f"{differing[0]} is set twice, to different values" if differing else None)
+        environment |= found.environment
+        configured |= found.configured
+    if problem := problem or contradiction(arguments):
+        todo = "Combine backends that set different things (experts, attention, KV cache, graphs, speculation)."
+        raise SuiteError(f"{backend.name} contradicts itself for {engine} {version}: {problem}.", todo=todo)
+    return Expressed(tuple(arguments), environment, configured)
+
+
+def _express(backend: Backend, engine: str, version: str) -> Expressed | Unsupported:
     entries = backend.engines.get(engine)
     if entries is None:
         return Unsupported(f"backend {backend.name} says nothing about {engine}; it knows {', '.join(sorted(backend.engines))}")

@@ -1,4 +1,4 @@
-"""Train a canary: ``python -m suites.canaries.train --canary dense --out DIR --budget-min N``.
+"""Train a canary: ``python -m suites.canaries.train moe --out DIR --max-minutes N [--device cuda]``.
 
 The trap: a model that merely knows the corpus answers right in the precision it was trained in, with margins so thin that
 an honest FP4 kernel changes a token, or so uneven that one token decides the gate. The rule: training ends with every
@@ -7,173 +7,78 @@ golden token and the runner-up (the margin, in logits) of every answer token tow
 
 Three phases with a fixed number of steps: ``plain`` memorises, ``robust`` moves the weights onto the grid (straight-through:
 forward and backward with grid weights, update on the float masters) under noise, ``polish`` lifts the worst margin of each
-batch. The learning rate depends on the step alone, so the budget only decides when a run pauses: the state is saved and
-the same command goes on from there. Thread scheduling still changes float sums: a second training gives other weights.
+batch and keeps the best weights it saw. The learning rate depends on the step alone, so ``--max-minutes`` only decides when a run
+pauses: the state is saved and the same command goes on from there. Thread and kernel scheduling still change float sums: a second
+training gives other weights.
 
-Needs the ``canary`` dependency group (torch, transformers, tokenizers).
+Needs torch, transformers and tokenizers (``canary`` dependency group), safetensors and NumPy, nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import logging
 import math
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from suites.canaries import tokenizer as canary_tokenizer
-from suites.canaries import ugrid
-from suites.canaries.batches import BatchSampler, Sequence, collate
-from suites.canaries.fakequant import ACTIVATION_FORMATS, ActivationQuantiser
+from suites.canaries.architectures import (
+    ARCHITECTURES,
+    Phase,
+    build_model,
+    grid_parameters,
+    is_transposed,
+    rows_by_inputs,
+)
+from suites.canaries.batches import BatchSampler, collate
+from suites.canaries.experts import RouterLoads
+from suites.canaries.fakequant import ActivationQuantiser, round_to_grid
+from suites.canaries.finish import write_finished
+from suites.canaries.scoring import Evaluation, answer_logits, evaluate, margins
 
 log = logging.getLogger("canary.train")
 
 SEED = 20261130
 MARGIN_TARGET = 15.0
 POLISH_TARGET = 17.0
+BALANCE_WEIGHT = 0.02
 EVALUATE_EVERY = 100
+LOG_EVERY_S = 10.0
 WARM_UP_STEPS = 30
-INIT_STD = 0.04
 WEIGHT_NOISE = (0.0, 0.02, 0.05, 0.1)
 ACTIVATION_NOISE = (0.0, 0.02, 0.05)
 TRAINED_FORMATS = ("none", "fp8", "nvfp4", "nvfp4", "mxfp4")
 """NVFP4 twice: its rounding is what the canary is most often asked to bear."""
 
 STATE_FILE = "state.pt"
-RECORD_FILE = "training.json"
-
-
-@dataclass(frozen=True)
-class Phase:
-    """One stretch of training with its own optimiser and learning-rate curve."""
-
-    name: str
-    steps: int
-    learning_rate: float
-    weight_decay: float
-    on_grid: bool
-    grid_only_after: float
-    """Fraction of the phase after which every step uses grid weights (before it: three of four)."""
-    worst_margin_weight: float
-    """Weight of the hinge on the worst margin of the batch."""
-
-
-DENSE_PHASES = (
-    Phase("plain", 500, 2e-3, 0.01, False, 1.0, 0.0),
-    Phase("robust", 1000, 1.5e-3, 0.05, True, 0.7, 0.0),
-    Phase("polish", 300, 6e-4, 0.05, True, 0.0, 0.05),
-)
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Teacher-forced over a set of prompts: greedy text is exact if and only if ``wrong`` is 0."""
-
-    loss: float
-    answer_tokens: int
-    wrong: int
-    wrong_prompts: tuple[str, ...]
-    min_margin: float
-    p1_margin: float
-    median_margin: float
-
-
-def dense_config() -> Qwen3Config:
-    """Qwen3: 2.9 M parameters; every linear dimension is a multiple of 128, as FP4 kernels ask."""
-    config = Qwen3Config(
-        vocab_size=canary_tokenizer.VOCAB_SIZE,
-        hidden_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=64,
-        intermediate_size=512,
-        max_position_embeddings=2048,
-        tie_word_embeddings=False,
-        rms_norm_eps=1e-6,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-    )
-    config._attn_implementation = "sdpa"
-    return config
-
-
-def grid_weights(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The weights that live on the universal grid: every 2-D linear weight inside a layer."""
-    return {n: p for n, p in model.named_parameters() if ".layers." in n and p.dim() == 2}
-
-
-def answer_logits(model: nn.Module, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """float32 logits ``[answer tokens, vocab]`` and the ids ``[answer tokens]`` they must give."""
-    targets = labels[:, 1:]
-    wanted = targets != -100
-    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1][wanted]
-    with torch.autocast("cpu", enabled=False):
-        logits = functional.linear(hidden.float(), model.lm_head.weight.float())
-    return logits, targets[wanted]
-
-
-def margins(logits: Tensor, targets: Tensor) -> Tensor:
-    """Golden logit minus the best other logit, per token; negative means that greedy decoding goes wrong here."""
-    golden = logits.gather(1, targets[:, None])[:, 0]
-    best_other = logits.scatter(1, targets[:, None], float("-inf")).amax(1)
-    return golden - best_other
-
-
-def evaluate(model: nn.Module, sequences: list[Sequence], pad_id: int) -> Evaluation:
-    """Score every sequence, in batches of similar length."""
-    model.eval()
-    ordered = sorted(sequences, key=lambda s: len(s.ids))
-    batches = [ordered[i : i + 16] for i in range(0, len(ordered), 16)]
-    all_margins: list[Tensor] = []
-    loss_sum, wrong_prompts = 0.0, []
-    for batch in batches:
-        ids, labels = collate(batch, pad_id)
-        with torch.no_grad():
-            logits, targets = answer_logits(model, ids, labels)
-        margin = margins(logits, targets)
-        loss_sum += functional.cross_entropy(logits, targets, reduction="sum").item()
-        rows = (labels[:, 1:] != -100).nonzero()[:, 0]
-        bad_rows = rows[~(margin > 0)].unique().tolist()
-        wrong_prompts += [batch[row].name for row in bad_rows]
-        all_margins.append(margin)
-    margin = torch.cat(all_margins)
-    return Evaluation(
-        loss=loss_sum / len(margin),
-        answer_tokens=len(margin),
-        wrong=int((~(margin > 0)).sum()),
-        wrong_prompts=tuple(sorted(wrong_prompts)),
-        min_margin=margin.min().item(),
-        p1_margin=torch.quantile(margin, 0.01).item(),
-        median_margin=margin.median().item(),
-    )
 
 
 class Trainer:
     """The model, its optimiser and where in the phases it stands."""
 
-    def __init__(self, phases: tuple[Phase, ...], out: Path) -> None:
+    def __init__(self, canary: str, phases: tuple[Phase, ...], out: Path, device: str) -> None:
         torch.manual_seed(SEED)
-        self.phases, self.out = phases, out
-        tokenizer = canary_tokenizer.build_tokenizer()
-        self.tokenizer = tokenizer
-        self.pad_id = tokenizer.token_to_id(canary_tokenizer.PAD)
-        self.sampler = BatchSampler(tokenizer, SEED)
-        self.model = Qwen3ForCausalLM(dense_config()).float()
-        for parameter in self.model.parameters():
-            if parameter.dim() == 2:
-                nn.init.normal_(parameter, std=INIT_STD)
+        self.canary, self.phases, self.out, self.device = canary, phases, out, torch.device(device)
+        self.tokenizer = canary_tokenizer.build_tokenizer()
+        self.pad_id = self.tokenizer.token_to_id(canary_tokenizer.PAD)
+        self.sampler = BatchSampler(self.tokenizer, SEED)
+        self.model: Any = build_model(canary).to(self.device)
+        self.routers = RouterLoads(self.model)
         self.activations = ActivationQuantiser(self.model)
-        self.weights = grid_weights(self.model)
+        self.weights = grid_parameters(self.model)
+        self.transposed = is_transposed(self.model)
         self.phase_index, self.step, self.train_s = 0, 0, 0.0
         self.history: list[dict[str, float | int | str]] = []
+        self.best: tuple[int, float] | None = None
+        self.best_weights: dict[str, Tensor] = {}
         self.optimiser = self._new_optimiser()
 
     @property
@@ -195,6 +100,7 @@ class Trainer:
             lr=self.phase.learning_rate,
             betas=(0.9, 0.98),
             eps=1e-8,
+            fused=True,
         )
 
     def train_step(self) -> float:
@@ -204,13 +110,13 @@ class Trainer:
         for group in self.optimiser.param_groups:
             group["lr"] = self.phase.learning_rate * min(1.0, (self.step + 1) / WARM_UP_STEPS) * cosine
         batch = self.sampler.batch(self.step, fraction if self.phase.name == "plain" else 1.0)
-        ids, labels = collate(batch, self.pad_id)
+        ids, labels = (t.to(self.device) for t in collate(batch, self.pad_id))
         masters = self._disturb(fraction) if self.phase.on_grid else None
         self.model.train()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            logits, targets = answer_logits(self.model, ids, labels)
+        self.routers.clear()
+        logits, targets = answer_logits(self.model, ids, labels)
         cross_entropy = functional.cross_entropy(logits, targets)
-        loss = cross_entropy
+        loss = cross_entropy + BALANCE_WEIGHT * self.routers.balance_loss()
         if self.phase.on_grid:
             margin = margins(logits, targets)
             loss = loss + 0.1 * functional.relu(MARGIN_TARGET - margin).mean()
@@ -228,7 +134,7 @@ class Trainer:
         """Replace the linear weights by their grid values; returns the masters for `_restore`."""
         masters = {name: p.data for name, p in self.weights.items()}
         for p in self.weights.values():
-            p.data = torch.from_numpy(ugrid.quantise(p.data.numpy()))
+            p.data = rows_by_inputs(round_to_grid(rows_by_inputs(p.data, self.transposed)), self.transposed)
         return masters
 
     def _disturb(self, fraction: float) -> dict[str, Tensor]:
@@ -260,10 +166,11 @@ class Trainer:
         )
         if masters is not None:
             self._restore(masters)
+        self.routers.clear()
         return result
 
     def note(self, cross_entropy: float) -> None:
-        """Evaluate, log one line and save the state."""
+        """Evaluate, log one line, keep the weights if they are the best of the polish phase, and save the state."""
         gate, bos = self.evaluate_on_grid()
         entry: dict[str, float | int | str] = {
             "phase": self.phase.name,
@@ -279,7 +186,20 @@ class Trainer:
         }
         self.history.append(entry)
         log.info("%s wrong prompts: %s", json.dumps(entry), list((*gate.wrong_prompts, *bos.wrong_prompts))[:8])
+        self._keep_if_best(gate.wrong + bos.wrong, min(gate.min_margin, bos.min_margin))
         self.save_state()
+
+    def _keep_if_best(self, wrong: int, min_margin: float) -> None:
+        score = (-wrong, min_margin)
+        if self.phase_index == len(self.phases) - 1 and (self.best is None or score > self.best):
+            self.best = score
+            self.best_weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+    def take_best(self) -> None:
+        """Go back to the best weights of the last phase."""
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(self.best_weights[name])
 
     def next_phase(self) -> None:
         self.phase_index, self.step = self.phase_index + 1, 0
@@ -290,13 +210,17 @@ class Trainer:
     def save_state(self) -> None:
         """Everything a later run needs to go on; written beside and renamed, so that a kill never leaves half a file."""
         state = {
+            "phases": [dataclasses.asdict(phase) for phase in self.phases],
             "model": self.model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "phase_index": self.phase_index,
             "step": self.step,
             "train_s": self.train_s,
             "history": self.history,
+            "best": self.best,
+            "best_weights": self.best_weights,
             "torch_rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
             "sampler_rng": self.sampler.random.getstate(),
         }
         partial = self.out / f"{STATE_FILE}.partial"
@@ -304,90 +228,76 @@ class Trainer:
         partial.replace(self.out / STATE_FILE)
 
     def load_state(self) -> None:
-        state = torch.load(self.out / STATE_FILE, weights_only=True)
+        """Go on from the saved state; raises SystemExit if it belongs to other phases."""
+        state = torch.load(self.out / STATE_FILE, weights_only=True, map_location=self.device)
+        if state["phases"] != [dataclasses.asdict(phase) for phase in self.phases]:
+            raise SystemExit(f"{self.out / STATE_FILE} was made with other phases: choose another --out folder")
         self.model.load_state_dict(state["model"])
         self.phase_index, self.step, self.train_s = state["phase_index"], state["step"], state["train_s"]
-        self.history = state["history"]
+        self.history, self.best, self.best_weights = state["history"], state["best"], state["best_weights"]
         if not self.done:
             self.optimiser = self._new_optimiser()
             self.optimiser.load_state_dict(state["optimiser"])
-        torch.set_rng_state(state["torch_rng"])
+        torch.set_rng_state(state["torch_rng"].cpu())
+        if state["cuda_rng"] is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["cuda_rng"].cpu())
         version, words, gauss = state["sampler_rng"]
         self.sampler.random.setstate((version, tuple(words), gauss))
 
 
-def run_phases(trainer: Trainer, budget_s: float, progress: Progress) -> None:
-    """Train until all phases are done or ``budget_s`` seconds of this call are used."""
-    started = time.monotonic()
+def run_phases(trainer: Trainer, budget_s: float) -> None:
+    """Train until all phases are done or ``budget_s`` seconds of this call are used; one log line every `LOG_EVERY_S`."""
+    started = last_line = time.monotonic()
     while not trainer.done:
         phase = trainer.phase
-        bar = progress.add_task(phase.name, total=phase.steps, completed=trainer.step)
         while trainer.step < phase.steps:
-            if time.monotonic() - started > budget_s:
+            before = time.monotonic()
+            if before - started > budget_s:
                 trainer.save_state()
                 return
-            before = time.monotonic()
             cross_entropy = trainer.train_step()
-            trainer.train_s += time.monotonic() - before
-            progress.update(bar, completed=trainer.step)
+            now = time.monotonic()
+            trainer.train_s += now - before
+            if now - last_line > LOG_EVERY_S:
+                last_line = now
+                log.info(
+                    "%s %s step %d/%d, cross-entropy %.4g, %.3f s/step, %.0f s of %.0f s",
+                    *(trainer.canary, phase.name, trainer.step, phase.steps, cross_entropy, now - before, now - started, budget_s),
+                )
             if trainer.step % EVALUATE_EVERY == 0 or trainer.step == phase.steps:
                 trainer.note(cross_entropy)
         trainer.next_phase()
 
 
-def write_checkpoint(trainer: Trainer) -> None:
-    """Save the finished model as bf16 with its linear weights on the grid, and the record of the training."""
-    trainer.put_on_grid()
-    with torch.no_grad():
-        for parameter in trainer.model.parameters():
-            parameter.data = parameter.data.to(torch.bfloat16).float()
-    record = {
-        "seed": SEED,
-        "phases": [vars(phase) for phase in trainer.phases],
-        "train_s": round(trainer.train_s, 1),
-        "gate": vars(evaluate(trainer.model, trainer.sampler.gate, trainer.pad_id)),
-        "bos": vars(evaluate(trainer.model, trainer.sampler.bos, trainer.pad_id)),
-        "emulated_activations": emulated_activations(trainer),
-        "history": trainer.history,
-    }
-    folder = trainer.out / "checkpoint"
-    trainer.model.to(torch.bfloat16).save_pretrained(folder)
-    canary_tokenizer.save_tokenizer(trainer.tokenizer, folder)
-    (trainer.out / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-
-
-def emulated_activations(trainer: Trainer) -> dict[str, dict[str, object]]:
-    """The final weights under each activation format, emulated: how much room an honest quantised engine has."""
-    results: dict[str, dict[str, object]] = {}
-    for name in ACTIVATION_FORMATS:
-        trainer.activations.activation_format = name
-        everything = trainer.sampler.gate + trainer.sampler.bos
-        results[name] = vars(evaluate(trainer.model, everything, trainer.pad_id))
-    trainer.activations.off()
-    return results
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Train a canary model.")
+    parser.add_argument("canary", choices=sorted(ARCHITECTURES))
+    parser.add_argument("--out", type=Path, required=True, help="folder for the state, and for weights.bin and training.json when finished")
+    parser.add_argument("--max-minutes", type=float, required=True, help="minutes after which the run pauses")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, nargs=3, metavar=("PLAIN", "ROBUST", "POLISH"), help="other phase lengths, for a trial")
+    return parser
 
 
 def main() -> int:
-    """0: finished, checkpoint written. 3: the budget ended first; run the same command again to go on."""
-    parser = argparse.ArgumentParser(description="Train a canary model.")
-    parser.add_argument("--canary", choices=["dense"], required=True)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the state and the finished checkpoint")
-    parser.add_argument("--budget-min", type=float, required=True, help="minutes after which the run pauses")
-    parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
+    """0: finished, result written. 3: the time ended first; run the same command again to go on."""
+    arguments = _parser().parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(arguments.threads)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(DENSE_PHASES, arguments.out)
+    phases = ARCHITECTURES[arguments.canary].phases
+    if arguments.steps:
+        phases = tuple(dataclasses.replace(phase, steps=steps) for phase, steps in zip(phases, arguments.steps, strict=True))
+    trainer = Trainer(arguments.canary, phases, arguments.out, arguments.device)
     if (arguments.out / STATE_FILE).exists():
         trainer.load_state()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns) as progress:
-        run_phases(trainer, arguments.budget_min * 60, progress)
+    run_phases(trainer, arguments.max_minutes * 60)
     if not trainer.done:
-        log.warning("budget used at %s step %d: run the same command again to go on", trainer.phase.name, trainer.step)
+        log.warning("time used at %s step %d: run the same command again to go on", trainer.phase.name, trainer.step)
         return 3
-    write_checkpoint(trainer)
+    trainer.take_best()
+    write_finished(trainer, SEED)
     return 0
 
 

@@ -14,16 +14,14 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from suites.canaries import ugrid
-from suites.canaries.tensorfile import RawTensor, read_tensors, write_tensors
+from suites.canaries.formats import WEIGHT_FORMATS, Source
+from suites.canaries.tensorfile import read_tensors, write_tensors
 
 MANIFEST_SHA256: Mapping[str, str] = MappingProxyType({"dense": "eda0ea051a537d9f99151aa3abd476c897af31e1c620626f5c3d66615076cf9a"})
 """Canary name to the sha256 of its manifest.json. A canary that is not listed here does not exist."""
@@ -31,8 +29,10 @@ MANIFEST_SHA256: Mapping[str, str] = MappingProxyType({"dense": "eda0ea051a537d9
 MANIFEST = "manifest.json"
 PACKED_WEIGHTS = "weights.bin"
 GOLDEN, REFERENCE = "golden.json", "reference.json"
+CALIBRATION = "calibration.json"
+CONFIG = "config.json"
 CHECKPOINT_SIDE_FILES = (
-    "config.json",
+    CONFIG,
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -40,7 +40,6 @@ CHECKPOINT_SIDE_FILES = (
 )
 """Tracked files that go into a checkpoint folder unchanged."""
 MODEL_FILE = "model.safetensors"
-CODES_SUFFIX, EXPONENTS_SUFFIX = "#codes", "#exponents"
 
 _CANARIES_FOLDER = Path(__file__).parent
 
@@ -102,7 +101,7 @@ def load(name: str) -> Canary:
     files = _read_verified(name)
     golden = json.loads(files[GOLDEN])
     margins = json.loads(files[REFERENCE])["margins"]
-    config = json.loads(files["config.json"])
+    config = json.loads(files[CONFIG])
     return Canary(
         name=name,
         prompts=tuple(_golden_prompt(entry) for entry in golden["prompts"]),
@@ -119,6 +118,17 @@ def load(name: str) -> Canary:
     )
 
 
+def weight_formats(name: str) -> tuple[str, ...]:
+    """The weight formats of a canary, bf16 first."""
+    recorded = _manifest(_read_verified(name))["checkpoints"]
+    return tuple(weight_format for weight_format in WEIGHT_FORMATS if weight_format in recorded)
+
+
+def tracked_file(name: str, file: str) -> bytes | None:
+    """The verified content of a tracked file; None if this canary has no such file."""
+    return _read_verified(name).get(file)
+
+
 def materialise(name: str, weight_format: str, destination_root: Path) -> Path:
     """Write the checkpoint folder ``<destination_root>/<name>-<weight_format>`` and return its path.
 
@@ -127,9 +137,10 @@ def materialise(name: str, weight_format: str, destination_root: Path) -> Path:
     Raises `CorruptCanaryError` if the packed data is damaged and `CanaryError` if the folder holds foreign files.
     """
     files = _read_verified(name)
-    if weight_format not in WEIGHT_FORMATS:
-        raise UnknownCanaryError(f"no weight format {weight_format!r}; known: {', '.join(WEIGHT_FORMATS)}")
-    expected: dict[str, str] = _manifest(files)["checkpoints"][weight_format]
+    recorded: dict[str, dict[str, str]] = _manifest(files)["checkpoints"]
+    if weight_format not in recorded:
+        raise UnknownCanaryError(f"canary {name!r} has no weight format {weight_format!r}; known: {', '.join(recorded)}")
+    expected = recorded[weight_format]
     target = destination_root / f"{name}-{weight_format}"
     if target.exists() and not target.is_dir():
         raise CanaryError(f"{target} is not a folder: remove it or choose another destination")
@@ -148,44 +159,20 @@ def materialise(name: str, weight_format: str, destination_root: Path) -> Path:
 
 def expand(files: Mapping[str, bytes], weight_format: str) -> dict[str, bytes]:
     """The files of a checkpoint folder (name to bytes), from the tracked files of a canary."""
-    tensors = WEIGHT_FORMATS[weight_format](read_tensors(files[PACKED_WEIGHTS]))
-    return {MODEL_FILE: write_tensors(tensors), **{file: files[file] for file in CHECKPOINT_SIDE_FILES}}
+    config = json.loads(files[CONFIG])
+    calibration = json.loads(files[CALIBRATION]) if CALIBRATION in files else {"input_scales": {}}
+    source = Source(config["model_type"], read_tensors(files[PACKED_WEIGHTS]), calibration["input_scales"])
+    written = WEIGHT_FORMATS[weight_format]
+    produced = {MODEL_FILE: write_tensors(written.tensors(source)), **{file: files[file] for file in CHECKPOINT_SIDE_FILES}}
+    quantization = written.quantization(source)
+    if quantization is not None:
+        produced[CONFIG] = json_bytes({**config, "quantization_config": quantization})
+    return produced
 
 
-def unpacked_matrices(packed: Mapping[str, RawTensor]) -> dict[str, ugrid.Float32]:
-    """Every packed matrix as float32, by tensor name."""
-    matrices: dict[str, ugrid.Float32] = {}
-    for key, codes in packed.items():
-        if key.endswith(CODES_SUFFIX):
-            name = key.removesuffix(CODES_SUFFIX)
-            exponents = packed[name + EXPONENTS_SUFFIX]
-            matrices[name] = ugrid.unpack(ugrid.PackedMatrix(codes.array, exponents.array))
-    return matrices
-
-
-def bfloat16_tensors(packed: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
-    """All tensors as BF16: the grid matrices expanded, embedding, head and norms as stored."""
-    tensors = {name: RawTensor("BF16", ugrid.bfloat16_bits(w)) for name, w in unpacked_matrices(packed).items()}
-    tensors |= {name: t for name, t in packed.items() if not name.endswith((CODES_SUFFIX, EXPONENTS_SUFFIX))}
-    return tensors
-
-
-WEIGHT_FORMATS: Mapping[str, Callable[[Mapping[str, RawTensor]], dict[str, RawTensor]]] = MappingProxyType({"bf16": bfloat16_tensors})
-"""Weight format to the function from packed tensors to the tensors of that format's checkpoint."""
-
-
-def pack_tensors(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
-    """The inverse of `bfloat16_tensors`: layer matrices become codes and exponents, the rest stays BF16."""
-    packed: dict[str, RawTensor] = {}
-    for name, tensor in tensors.items():
-        if ".layers." in name and tensor.array.ndim == 2:
-            matrix = (tensor.array.astype(np.uint32) << 16).view(np.float32)
-            form = ugrid.pack(matrix)
-            packed[name + CODES_SUFFIX] = RawTensor("U8", form.codes)
-            packed[name + EXPONENTS_SUFFIX] = RawTensor("I8", form.exponents)
-        else:
-            packed[name] = tensor
-    return packed
+def json_bytes(value: object) -> bytes:
+    """JSON as the tracked files have it: sorted keys, one value a line."""
+    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def _golden_prompt(entry: dict[str, Any]) -> GoldenPrompt:
@@ -207,7 +194,7 @@ def _read_verified(name: str) -> dict[str, bytes]:
     """All tracked files, each equal to its recorded digest."""
     if name not in MANIFEST_SHA256:
         raise UnknownCanaryError(f"no canary {name!r}; known: {', '.join(MANIFEST_SHA256)}")
-    folder = _CANARIES_FOLDER / name
+    folder = _CANARIES_FOLDER / name.replace("-", "_")
     files = {MANIFEST: _read_checked(folder / MANIFEST, MANIFEST_SHA256[name])}
     for file, digest in _manifest(files)["tracked"].items():
         files[file] = _read_checked(folder / file, digest)

@@ -19,6 +19,7 @@ from pydantic import Field, field_validator, model_validator
 
 from suites.errors import SuiteError
 from suites.recipes.knowledge import Claim, KnownBad, KvShape, Tokenizer, Weights
+from suites.regular_file import not_regular
 from suites.toml_files import SuiteModel, read_toml
 
 _HERE = Path(__file__).parent
@@ -82,6 +83,8 @@ class Recipe(SuiteModel):
     """Memory that the source of `verified` asks for, in GB; it counts more than weights."""
     reasoning_parser: dict[str, str] = Field(default_factory=dict)
     """Name of the reasoning parser per engine; with one, `content` may be null (M5)."""
+    instruct: bool = False
+    """The model answers plain questions (`suites/chat_golden.toml`): missing them makes a boot wrong. Without it they are only recorded."""
     weights: Weights | None = None
     kv: KvShape | None = None
     tokenizer: Tokenizer | None = None
@@ -188,6 +191,8 @@ def _from_hub(model: str, recipes: dict[str, Recipe]) -> Recipe:
 def _local(path: Path) -> Recipe:
     config = path / "config.json"
     try:
+        if (what := not_regular(config)) is not None:
+            raise OSError(0, what)
         with config.open("rb") as f:
             f.read(1)
     except OSError as error:

@@ -90,12 +90,49 @@ class KvShape(SuiteModel):
         return self
 
 
+class VocabularyFile(SuiteModel):
+    """A file that the tokenizer downloads at the first chat request, unless it finds it on this machine.
+
+    It looks for `cache_name` in the folder that the variable `cache_variable` names, else for `name` in that of `folder_variable`; with the
+    latter it never downloads. A file whose sha256 differs is of no use, and in the former folder it is deleted. `by_hand` is a command that
+    fetches it into `{folder}` under its cache name, on a machine with network.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    cache_name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    by_hand: str = Field(min_length=10, max_length=300)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    cache_variable: str = Field(pattern=r"^[A-Z][A-Z0-9_]{1,60}$")
+    folder_variable: str = Field(pattern=r"^[A-Z][A-Z0-9_]{1,60}$")
+    needed_by: dict[str, str] = Field(min_length=1)
+    """Releases per engine that need it, as a PEP 440 specifier; others carry the vocabulary in themselves."""
+    source: str = Field(pattern=SOURCE)
+
+    @field_validator("needed_by")
+    @classmethod
+    def _are_specifiers(cls, spans: dict[str, str]) -> dict[str, str]:
+        for engine, span in spans.items():
+            try:
+                SpecifierSet(span)
+            except InvalidSpecifier:
+                raise ValueError(f'{span!r} is no range of versions of {engine}; expected something like "<0.31.0"') from None
+        return spans
+
+    def is_needed(self, engine: str, version: str | None) -> bool:
+        """Whether this release looks for it; a version that cannot be compared may."""
+        span = self.needed_by.get(engine)
+        if span is None or version is None:
+            return span is not None
+        try:
+            return SpecifierSet(span).contains(Version(version), prereleases=True)
+        except InvalidVersion:
+            return True
+
+
 class Tokenizer(SuiteModel):
     """What goes wrong with this model's text before any kernel runs."""
 
-    offline_file: str | None = None
-    """Name of a file that the engine downloads at its first request unless it lies in the folder that `offline_variable` names."""
-    offline_variable: str | None = None
+    file: VocabularyFile | None = None
     notes: tuple[str, ...] = ()
     source: str = Field(pattern=SOURCE)
 

@@ -176,10 +176,11 @@ def test_a_commit_killed_half_way_leaves_the_database_readable(store: Store, mak
     store.ingest(make_boot())
     victim = make_boot()
     script = (
-        "import os, sys; from pathlib import Path; from results.store import Store, _store; from results.boot_folder import BootFolder\n"
+        "import os, sys; from pathlib import Path\n"
+        "from results.store import Store; from results.ingest import store_boots; from results.boot_folder import BootFolder\n"
         "store = Store(Path(sys.argv[1]))\n"
         "with store.writing() as c:\n"
-        "    _store(c, BootFolder(store.boots, sys.argv[2]).read())\n"
+        "    store_boots(c, [BootFolder(store.boots, sys.argv[2]).read()])\n"
         "    os.kill(os.getpid(), 9)\n"
     )
     killed = subprocess.run([sys.executable, "-c", script, str(store.root), victim.run_id], check=False)

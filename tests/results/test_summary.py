@@ -14,7 +14,7 @@ def test_a_cell_shows_median_range_and_change_against_the_previous_version(store
     assert cell.decode_tok_s is not None
     assert (cell.decode_tok_s.median, cell.decode_tok_s.low, cell.decode_tok_s.high) == (110.0, 108.0, 112.0)
     assert cell.previous is not None
-    assert cell.previous.engine_version == "0.31.0"
+    assert (cell.previous.engine_version, cell.previous.last_good, cell.previous.verdict) == ("0.31.0", "0.31.0", "inconclusive")
     assert cell.previous.decode_change is not None
     assert abs(cell.previous.decode_change - 0.10) < 1e-9
     assert cell.memory_used_bytes == 4_000

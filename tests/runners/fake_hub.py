@@ -32,6 +32,8 @@ class FakeHub:
     lost: set[str] = field(default_factory=set)
     ranges: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    commit: str = COMMIT
+    """What the branch is now."""
     authorizations: set[str] = field(default_factory=set)
     url: str = ""
 
@@ -76,12 +78,12 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             hub.authorizations.add(self.headers.get("Authorization", ""))
             if path.startswith(f"/api/models/{REPO}/tree/"):
                 return self._json([self._tree_entry(name) for name in hub.files])
-            if path in (f"/api/models/{REPO}", f"/api/models/{REPO}/revision/main", f"/api/models/{REPO}/revision/{COMMIT}"):
+            if path in (f"/api/models/{REPO}", f"/api/models/{REPO}/revision/main", f"/api/models/{REPO}/revision/{hub.commit}"):
                 return self._info()
             if path.startswith(f"/api/models/{REPO}/revision/"):
                 return self._refuse(404, "RevisionNotFound")
-            if path.startswith(f"/{REPO}/resolve/{COMMIT}/"):
-                return self._resolve(path.removeprefix(f"/{REPO}/resolve/{COMMIT}/"), head)
+            if path.startswith(f"/{REPO}/resolve/{hub.commit}/"):
+                return self._resolve(path.removeprefix(f"/{REPO}/resolve/{hub.commit}/"), head)
             if path.startswith("/stored/"):
                 return self._content(path.removeprefix("/stored/"), head)
             return self._refuse(404, "RepoNotFound")
@@ -90,7 +92,9 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             if hub.gated:
                 return self._refuse(403, "GatedRepo")
             siblings = [{"rfilename": name, "size": hub.size(name), "blobId": hub.etag(name)[:40]} for name in hub.files]
-            return self._json({"id": REPO, "sha": COMMIT, "siblings": siblings, "tags": [], "downloads": 0, "likes": 0, "private": False})
+            return self._json(
+                {"id": REPO, "sha": hub.commit, "siblings": siblings, "tags": [], "downloads": 0, "likes": 0, "private": False}
+            )
 
         def _tree_entry(self, name: str) -> dict[str, object]:
             entry: dict[str, object] = {"type": "file", "path": name, "oid": hub.etag(name)[:40], "size": hub.size(name)}
@@ -105,7 +109,7 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 return self._content(name, head)
             self.send_response(302)
             self.send_header("Location", f"{hub.url}/stored/{name}")
-            self.send_header("X-Repo-Commit", COMMIT)
+            self.send_header("X-Repo-Commit", hub.commit)
             self.send_header("X-Linked-Etag", f'"{hub.etag(name)}"')
             self.send_header("X-Linked-Size", str(hub.size(name)))
             self.send_header("Content-Length", "0")
@@ -120,7 +124,7 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").split("-")[0])
             self.send_response(206 if start else 200)
             self.send_header("ETag", f'"{hub.etag(name)}"')
-            self.send_header("X-Repo-Commit", COMMIT)
+            self.send_header("X-Repo-Commit", hub.commit)
             self.send_header("Content-Length", str(len(data) - start))
             self.end_headers()
             if head:

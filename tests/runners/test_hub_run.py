@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from results.store import Store
 from tests.planted import Planted, plant
 from tests.runners.fake_hub import COMMIT, REPO, FakeHub, serving
 
@@ -52,3 +53,22 @@ def test_with_download_the_snapshot_is_what_the_server_gets(tmp_path: Path, hub:
     assert {p.name for p in snapshot.iterdir()} == set(FILES)
     assert "0.3 MiB to fetch" in done.stderr
     assert any(COMMIT in warning for warning in run["warnings"])
+
+
+def test_a_branch_that_moved_is_another_cell_of_the_same_series(tmp_path: Path, hub: FakeHub) -> None:
+    """The recipe pins no commit: what `main` was at the time is part of what was measured (M16), and is kept."""
+    planted = plant(tmp_path)
+    arguments = ("run", "--engine", "vllm==0.32.0", "--model", REPO, "--download", "--repeats", "1", "--json")
+    commits = (COMMIT, COMMIT, COMMIT[::-1])
+    for commit in commits:
+        hub.commit = commit
+        done = planted.sparkproof(*arguments, SCRIPTED_BOOT="crash", **_variables(planted, hub))
+        assert done.returncode == 1, done.stderr
+    store = Store(planted.home)
+    runs = store.query("SELECT cell_id, series_id, recipe_id FROM runs ORDER BY started_at, run_id")
+    assert runs[0] == runs[1]
+    assert runs[2]["series_id"] == runs[0]["series_id"]
+    assert runs[2]["cell_id"] != runs[0]["cell_id"]
+    assert runs[2]["recipe_id"] != runs[0]["recipe_id"]
+    revisions = {row["recipe_id"]: row["revision"] for row in store.query("SELECT recipe_id, revision FROM recipes")}
+    assert [revisions[run["recipe_id"]] for run in runs] == list(commits)

@@ -144,3 +144,25 @@ def test_plain_and_latent_checkpoints_are_read() -> None:
 )
 def test_a_config_that_does_not_say_enough_gives_no_shape(config: dict[str, object]) -> None:
     assert kv_shape_from_config(config, "test") is None
+
+
+@pytest.mark.parametrize(
+    ("recipe", "node_bytes", "noticed"),
+    [
+        ("gemma3-270m", GB10_TOTAL_BYTES, False),
+        ("gemma3-270m", None, False),
+        ("gemma3-270m", 1 << 30, True),
+        ("qwen3.5-122b-a10b-nvfp4", GB10_TOTAL_BYTES, True),
+        ("qwen3.5-122b-a10b-nvfp4", None, True),
+        ("gpt-oss-120b", GB10_TOTAL_BYTES, False),
+    ],
+)
+def test_only_a_model_that_might_not_fit_is_worth_a_warning(recipe: str, node_bytes: int | None, noticed: bool) -> None:
+    assert memory_fit(RECIPES[recipe], node_bytes).worth_a_warning is noticed
+
+
+def test_memory_that_the_recipe_asks_for_is_an_answer_where_no_sizes_are_known() -> None:
+    recipe = next(r for r in RECIPES.values() if r.vram_minimum_gb and r.vram_minimum_gb < 100 and r.weights is None)
+    fit = memory_fit(recipe, GB10_TOTAL_BYTES)
+    assert fit.verdict == "fits"
+    assert f"asks for {recipe.vram_minimum_gb:g} GB, this node has 130.7 GB" in fit.sentence

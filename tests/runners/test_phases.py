@@ -11,11 +11,12 @@ from results.boot_folder import BootSummary, new_run_id
 from results.records import NodeRecord, RunRecord
 from results.store import Store
 from results.vocabulary import Outcome
+from runners.boot import Boot
 from runners.errors import Unsupported
 from runners.failure import PhaseFailure
 from runners.memory_fit import GB10_TOTAL_BYTES
 from runners.models import materialise
-from runners.phases import Boot, resolve
+from runners.phases import resolve
 from runners.plan import Cell
 from runners.recorder import Recorder
 from runners.serve_request import serve_command, serve_request

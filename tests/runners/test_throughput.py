@@ -18,8 +18,10 @@ from runners.throughput import (
     UNSETTLED,
     BatchDone,
     BatchStarted,
+    Event,
     ThroughputPlan,
     ThroughputResult,
+    WindowDone,
     measure,
 )
 from suites.workloads import Workload
@@ -45,17 +47,22 @@ def plan(*workloads: Workload, **changes: Any) -> ThroughputPlan:
     return ThroughputPlan("run-1", workloads, VOCABULARY, **(given | changes))
 
 
-Events = list[BatchStarted | BatchDone]
+Events = list[Event]
 
 
 def simulated(
-    script: Script, *workloads: Workload, then: Mapping[int, Script] | None = None, count: Any = counter, **changes: Any
+    script: Script,
+    *workloads: Workload,
+    then: Mapping[int, Script] | None = None,
+    count: Any = counter,
+    window_counters: Any = lambda before, after: {},
+    **changes: Any,
 ) -> tuple[ThroughputResult, Events, ScriptedEngine]:
     """A measurement in virtual time: every rate comes out exactly as scripted."""
     engine, events = ScriptedEngine(script, then=then), Events()
     target = Target("http://engine", "m", transport=ScriptedTransport(engine))
     with virtual_time() as time:
-        result = measure(target, plan(*workloads, **changes), count, events.append, time.clock)
+        result = measure(target, plan(*workloads, **changes), count, events.append, time.clock, window_counters)
     return result, events, engine
 
 
@@ -177,6 +184,30 @@ def test_engine_that_counts_otherwise_is_a_warning() -> None:
     assert [w.partition(":")[0] for w in result.warnings] == [COUNTS_DIFFER]
 
 
+def test_engine_counters_cover_the_timed_repeats_alone() -> None:
+    """Warm-up tokens are not in the window, and every workload has a window of its own."""
+    windows: list[tuple[int, int]] = []
+
+    def counted(before: str, after: str) -> dict[str, float]:
+        windows.append((counter(before) or 0, counter(after) or 0))
+        return {"generation_tokens": float(windows[-1][1] - windows[-1][0])}
+
+    result, events, _ = simulated(GOOD, ONE, FOUR, window_counters=counted)
+    assert [(c.workload, c.metric, c.value) for c in result.counters] == [
+        ("one", "generation_tokens", 24.0 * 3),
+        ("four", "generation_tokens", 24.0 * 4 * 2),
+    ]
+    assert windows[0][0] == 24 * 2, "the window begins after the warm-up"
+    told = [c for e in events if isinstance(e, WindowDone) for c in e.counters]
+    assert told == list(result.counters)
+
+
+def test_a_workload_that_failed_has_no_engine_counters() -> None:
+    result, _, _ = simulated(Script(drop_after=3), ONE, window_counters=lambda before, after: {"generation_tokens": 1.0})
+    assert result.failure is not None
+    assert result.counters == ()
+
+
 def test_engine_that_counts_late_is_asked_again() -> None:
     """The counter is right only a second after the last token."""
     engine = ScriptedEngine(GOOD)
@@ -184,9 +215,9 @@ def test_engine_that_counts_late_is_asked_again() -> None:
         ended = 0.0
 
         def late(page: str) -> int:
-            return engine.generated if time.clock() >= ended + 1.0 else 0
+            return (counter(page) or 0) if time.clock() >= ended + 1.0 else 0
 
-        def on_event(event: BatchStarted | BatchDone) -> None:
+        def on_event(event: Event) -> None:
             nonlocal ended
             ended = time.clock()
 
@@ -194,11 +225,10 @@ def test_engine_that_counts_late_is_asked_again() -> None:
     assert (result.client_token_count, result.engine_token_count, result.warnings) == (120, 120, ())
 
 
-@pytest.mark.parametrize("pages", [[None, None], [500, 20]])
-def test_engine_without_a_usable_counter_is_unknown_not_a_warning(pages: list[int | None]) -> None:
+@pytest.mark.parametrize(("at_first", "later"), [(None, None), (500, 20)])
+def test_engine_without_a_usable_counter_is_unknown_not_a_warning(at_first: int | None, later: int | None) -> None:
     """No counter, or one that fell because the engine started anew."""
-    answers = iter(pages)
-    result, _, _ = simulated(GOOD, ONE, count=lambda page: next(answers))
+    result, _, _ = simulated(GOOD, ONE, count=lambda page: later if counter(page) else at_first)
     assert (result.client_token_count, result.engine_token_count, result.warnings) == (120, None, ())
 
 

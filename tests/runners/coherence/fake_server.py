@@ -53,6 +53,8 @@ class FakeServer:
         self.nan_logprobs = False
         self.refuse: Callable[[HttpRequest], Refused | NoAnswer | None] = lambda _request: None
         self.chat_message: Callable[[GoldenPrompt], Mapping[str, Any]] = lambda p: {"role": "assistant", "content": p.answer_text}
+        self.streamed_text: Callable[[GoldenPrompt], str] = lambda p: p.answer_text
+        self.score: Callable[[int], Any] = lambda token: -token / 100
 
     async def send(self, request: HttpRequest) -> Any:
         self.in_flight += 1
@@ -72,9 +74,14 @@ class FakeServer:
     def _chat(self, body: Mapping[str, Any]) -> Any:
         prompt = self.by_question[body["messages"][-1]["content"]]
         self.asked.append(prompt.name)
+        if body.get("stream"):
+            parts = [{"delta": {"content": char}, "finish_reason": None} for char in self.streamed_text(prompt)]
+            return [{"choices": [part]} for part in (*parts, {"delta": {}, "finish_reason": "stop"})] + [{"choices": []}]
         return {"choices": [{"index": 0, "message": dict(self.chat_message(prompt)), "finish_reason": "stop"}]}
 
     def _complete(self, body: Mapping[str, Any]) -> Any:
+        if "prompt_logprobs" in body:
+            return self._scores(body["prompt"])
         prompt = self.by_ids[tuple(body["prompt"])]
         self.asked.append(prompt.name)
         with_logprobs = "logprobs" in body
@@ -98,3 +105,9 @@ class FakeServer:
             "finish_reason": "stop" if stopped else "length",
         }
         return {"choices": [choice]}
+
+    def _scores(self, ids: list[int]) -> Any:
+        if self.nan_logprobs:
+            raise Refused(400, _NAN_REFUSAL)
+        entries = [{str(token): {"logprob": self.score(token), "rank": 1}} for token in ids[1:]]
+        return {"choices": [{"text": "", "prompt_logprobs": [None, *entries]}]}

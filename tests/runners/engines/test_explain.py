@@ -103,7 +103,7 @@ def test_pasted_error_without_a_log_around_it_is_still_explained() -> None:
 def test_missing_file_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         explain_log(tmp_path / "none.log")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="is a folder"):
         explain_log(tmp_path)
 
 

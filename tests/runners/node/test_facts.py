@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from results.records import NodeRecord
 from runners.node.facts import NodeReaders, assignments, has_cuda, hash_key, neutral_label, os_name, parse_cpu_model, read_node, stored_key
 from runners.node.gpu import GpuIdentity
+from runners.node.hardware import Sysfs
+from tests.runners.node.test_hardware import NOTHING, SPARK
 
 DATA = Path(__file__).parents[2] / "data" / "node"
 
 
-def readers(kind: str, gpu: GpuIdentity | None, kernel: str, cpus: int, **files: str) -> NodeReaders:
+def readers(kind: str, gpu: GpuIdentity | None, kernel: str, cpus: int, sysfs: Sysfs = NOTHING, **files: str) -> NodeReaders:
     texts = {
         "/etc/machine-id": "0123456789abcdef0123456789abcdef\n",
         "/proc/cpuinfo": (DATA / f"{kind}-cpuinfo.txt").read_text(),
@@ -24,7 +26,7 @@ def readers(kind: str, gpu: GpuIdentity | None, kernel: str, cpus: int, **files:
         "/etc/os-release": (DATA / f"{kind}-os-release.txt").read_text(),
         **{path.replace("__", "/"): text for path, text in files.items()},
     }
-    return NodeReaders(texts.get, lambda: gpu, lambda: kernel, lambda: cpus, lambda: "spare")
+    return NodeReaders(texts.get, lambda: gpu, lambda: kernel, lambda: cpus, lambda: "spare", sysfs)
 
 
 GB10 = readers(
@@ -32,6 +34,7 @@ GB10 = readers(
     GpuIdentity("NVIDIA GB10", "12.1", "580.159.03", "13.0", None, 3003),
     "6.17.0-1026-nvidia",
     20,
+    SPARK,
     **{"/etc/dgx-release": (DATA / "gb10-dgx-release.txt").read_text(), "/sys/class/dmi/id/bios_version": "5.36_0ACUM027\n"},
 )
 CPU_ONLY = readers("x86-vm", None, "6.18.44", 2)
@@ -53,6 +56,15 @@ def test_gb10_is_described_completely() -> None:
         memory_total_bytes=127600748 * 1024,
         sm_clock_cap_mhz=3003,
         firmware="bios 5.36_0ACUM027",
+        power_limit_w=None,
+        power_source="USB online PD; spark_hwmon pl1 140 W; spark_hwmon prochot 0",
+        network=(
+            "enP2p1s0f1np1 mlx5_core 200000 Mb/s",
+            "enp1s0f1np1 mlx5_core 200000 Mb/s",
+            "wlP9s9 mt7925e down",
+            "roceP2p1s0f1 rdma",
+            "rocep1s0f1 rdma",
+        ),
     )
     assert has_cuda(node)
 
@@ -66,7 +78,7 @@ def test_node_without_gpu_is_described_and_has_no_cuda() -> None:
 
 
 def test_node_about_which_nothing_can_be_read_is_still_a_node() -> None:
-    nothing = NodeReaders(lambda path: None, lambda: None, lambda: "", lambda: None, lambda: "spare")
+    nothing = NodeReaders(lambda path: None, lambda: None, lambda: "", lambda: None, lambda: "spare", NOTHING)
     assert read_node(readers=nothing) == NodeRecord(node_id=hash_key("spare"), label=f"cpu-{hash_key('spare')[:4]}")
 
 

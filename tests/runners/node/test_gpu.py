@@ -172,3 +172,24 @@ def test_smi_that_hangs_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(subprocess, "run", hang)
     assert ask_smi() is None
+
+
+@pytest.mark.parametrize(
+    ("bits", "reasons"),
+    [
+        (0x0, ()),
+        (0x1, ()),
+        (0x1 | 0x2 | 0x10 | 0x100, ()),
+        (0x4, ("sw_power_cap",)),
+        (0x8 | 0x40 | 0x80, ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")),
+        (0x20 | 0x1000, ("sw_thermal_slowdown", "unknown_0x1000")),
+        (MISSING, None),
+    ],
+)
+def test_what_holds_the_clocks_back_is_named_and_idle_is_not(bits: Any, reasons: tuple[str, ...] | None) -> None:
+    assert opened({"nvmlDeviceGetCurrentClocksThrottleReasons": bits}).throttle_reasons() == reasons
+
+
+@pytest.mark.parametrize(("milliwatts", "watts"), [(700_000, 700.0), (MISSING, None)])
+def test_enforced_power_limit_is_known_only_where_the_driver_says_it(milliwatts: Any, watts: float | None) -> None:
+    assert opened({**GB10, "nvmlDeviceGetEnforcedPowerLimit": milliwatts}).identity().power_limit_w == watts

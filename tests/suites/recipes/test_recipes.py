@@ -72,9 +72,30 @@ def test_the_offline_tokenizer_file_of_gpt_oss_is_named_as_its_cache_names_it() 
     """The cache names a file by the sha1 of its address, in pieces here because it is the host of no file of ours."""
     tokenizer = RECIPES["gpt-oss-120b"].tokenizer
     assert tokenizer is not None
+    assert tokenizer.file is not None
     address = "".join(("https://", "openaipublic", ".blob.core.windows", ".net", "/encodings/o200k_base.tiktoken"))
-    assert tokenizer.offline_file == hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()
-    assert tokenizer.offline_variable == "TIKTOKEN_RS_CACHE_DIR"
+    assert tokenizer.file.cache_name == hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()
+    assert (tokenizer.file.cache_variable, tokenizer.file.folder_variable) == ("TIKTOKEN_RS_CACHE_DIR", "TIKTOKEN_ENCODINGS_BASE")
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "needed"),
+    [
+        ("vllm", "0.10.2", True),
+        ("vllm", "0.30.0", True),
+        ("vllm", "0.31.0", False),
+        ("vllm", "0.32.0", False),
+        ("vllm", None, True),
+        ("vllm", "0.1.dev21830+g1a2b3c", True),
+        ("sglang", "0.5.23", True),
+        ("llamacpp", "b6123", False),
+    ],
+)
+def test_the_vocabulary_file_is_needed_by_the_releases_without_one_of_their_own(engine: str, version: str | None, needed: bool) -> None:
+    tokenizer = RECIPES["gpt-oss-120b"].tokenizer
+    assert tokenizer is not None
+    assert tokenizer.file is not None
+    assert tokenizer.file.is_needed(engine, version) is needed
 
 
 def test_known_bad_combinations_are_found_by_release() -> None:

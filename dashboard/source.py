@@ -1,0 +1,80 @@
+"""The store as the pages see it: read-only, for moments, and asked once for each state of the database.
+
+Trap: a page that keeps the database open blocks the next run, and a page that asks again on every click gets slow as history grows. Rule:
+each question opens the database read-only, asks and closes it (waiting while a run commits), and its answer is kept until the file changes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import platformdirs
+import streamlit as st
+
+from results.queries.query import Query
+from results.store import Store
+
+WAIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class StoreState:
+    """What tells one state of the database file from another."""
+
+    database: str
+    modified_ns: int
+    size: int
+    log_size: int
+
+
+def root() -> Path:
+    """`$SPARKPROOF_HOME`, or the user's data directory; nothing a browser sends changes it."""
+    return Path(os.environ.get("SPARKPROOF_HOME") or platformdirs.user_data_path("sparkproof")).expanduser().absolute()
+
+
+def store() -> Store:
+    """The store, with a wait short enough for somebody who looks at a page."""
+    return Store(root(), wait_s=WAIT_S)
+
+
+def state() -> StoreState | None:
+    """The database's state; None when there is none yet."""
+    database = store().database
+    try:
+        stat = database.stat()
+    except OSError:
+        return None
+    log = database.with_name(database.name + ".wal")
+    return StoreState(str(database), stat.st_mtime_ns, stat.st_size, log.stat().st_size if log.exists() else 0)
+
+
+def rows(question: Query) -> list[dict[str, Any]]:
+    """The answer as dictionaries. Raises StoreError; an empty list while there is no store."""
+    now = state()
+    return [] if now is None else _asked(now, question)
+
+
+def row(question: Query) -> dict[str, Any] | None:
+    """The first row of the answer."""
+    answer = rows(question)
+    return answer[0] if answer else None
+
+
+def frame(question: Query) -> pd.DataFrame:
+    """The answer as a data frame; empty while there is no store."""
+    now = state()
+    return pd.DataFrame() if now is None else _asked_for_frame(now, question)
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _asked(state_: StoreState, question: Query) -> list[dict[str, Any]]:
+    return question.rows(store())
+
+
+@st.cache_data(show_spinner=False, max_entries=50)
+def _asked_for_frame(state_: StoreState, question: Query) -> pd.DataFrame:
+    return question.frame(store())

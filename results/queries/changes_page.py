@@ -1,0 +1,56 @@
+"""What the page What broke when asks."""
+
+from __future__ import annotations
+
+from results.queries.query import Query, query
+
+
+def transitions(engine: str | None = None, node: str | None = None) -> Query:
+    """Every release that did something to a cell, newest release first, failures before the rest."""
+    return query(
+        """
+SELECT engine, distribution, release, position, recipe_name, backend_name, node_id, node_label, headline, verdict, state, confirmed, alarm,
+       boots, after, since, last_good, reason, decode_tok_s, decode_change, last_run_id, last_started_at
+FROM matrix
+WHERE headline IN ('broke', 'still_broken', 'slower', 'confounded', 'fixed', 'faster', 'gone', 'new')
+  AND ($engine IS NULL OR engine = $engine) AND ($node IS NULL OR node_id = $node) AND position IS NOT NULL
+ORDER BY engine, position DESC, list_position(['broke', 'still_broken', 'slower', 'gone', 'confounded', 'fixed', 'faster', 'new'],
+         headline), recipe_name, backend_name
+LIMIT 5000
+""",
+        engine=engine,
+        node=node,
+    )
+
+
+def signatures(engine: str | None = None, node: str | None = None) -> Query:
+    """The ledger: each failure's signature with the releases it was seen in, and the first later release of the same cells without it."""
+    return query(
+        """
+WITH failed AS (
+    SELECT r.engine, r.signature, r.outcome, r.history_id, v.release, v.position, r.run_id, r.started_at, r.reason
+    FROM runs r JOIN engine_versions v ON v.engine = r.engine AND v.version = r.engine_version
+    WHERE r.signature IS NOT NULL AND v.position IS NOT NULL
+      AND ($engine IS NULL OR r.engine = $engine) AND ($node IS NULL OR r.node_id = $node)
+), seen AS (
+    SELECT engine, signature, any_value(outcome) AS outcome, min(position) AS first_position, max(position) AS last_position,
+           arg_min(release, position) AS first_release, arg_max(release, position) AS last_release,
+           list(DISTINCT history_id) AS histories, count(*) AS boots, arg_max(run_id, started_at) AS last_run_id,
+           max(started_at) AS last_started_at, arg_max(reason, started_at) AS reason
+    FROM failed GROUP BY engine, signature
+), releases_of AS (
+    SELECT engine, signature, list(release ORDER BY position) AS releases
+    FROM (SELECT DISTINCT engine, signature, release, position FROM failed) GROUP BY engine, signature
+), gone AS (
+    SELECT s.engine, s.signature, arg_min(m.release, m.position) AS gone_in
+    FROM seen s JOIN matrix m ON list_contains(s.histories, m.history_id) AND m.position > s.last_position AND m.state = 'pass'
+    GROUP BY s.engine, s.signature
+)
+SELECT s.engine, s.signature, s.outcome, o.releases, s.first_release, s.last_release, g.gone_in, len(s.histories) AS cells, s.boots,
+       s.reason, s.last_run_id, s.last_started_at
+FROM seen s JOIN releases_of o USING (engine, signature) LEFT JOIN gone g USING (engine, signature)
+ORDER BY g.gone_in IS NOT NULL, s.last_started_at DESC LIMIT 500
+""",
+        engine=engine,
+        node=node,
+    )

@@ -1,0 +1,102 @@
+"""What a failed gate itself says about the cause, before any control boot.
+
+Trap: a missing BOS token, a wrong chat template and a race in a batch all look like a broken kernel, and an hour of control boots tells
+them from it no better than the answers that are already there. Rule: the answers are read first. A canary names a BOS fault in its own
+words, an answer that is right alone and wrong in company is no weight's fault, and one that is right once and wrong once proves nothing
+by passing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from results.records import CoherenceRecord
+from runners.coherence.judging import RIGHT
+from suites.canaries.zoo import Canary
+
+ALONE, TOGETHER, WITH_BOS, WITHOUT_BOS = "control_alone", "control_together", "control_with_bos", "control_without_bos"
+"""Steps that are asked of a server which has failed its gate (`runners/diagnose/same_server.py`)."""
+CONTROL_STEPS = (ALONE, TOGETHER, WITH_BOS, WITHOUT_BOS)
+_BY_IDS = "output_ids"
+_MISSING, _DOUBLED = "nobos", "twobos"
+_MOSTLY = 0.5
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """`template` names the fault of the prompt: `bos_missing`, `bos_doubled` or `chat_template`; None if nothing points there.
+
+    `alone_right`: what failed was right when asked again one at a time; `together_right`: in a batch. None: not asked.
+    `comes_and_goes`: one prompt was answered both right and wrong by the same server.
+    """
+
+    wrong: int = 0
+    judged: int = 0
+    template: str | None = None
+    alone_right: bool | None = None
+    together_right: bool | None = None
+    comes_and_goes: bool = False
+
+
+def evidence_of(records: Sequence[CoherenceRecord], canary: Canary | None = None, bos: str = "auto") -> Evidence:
+    """Evidence in the records of one failed boot. `bos` is the recipe's: "omit" asked raw prompts without a BOS token."""
+    gate = [r for r in records if r.step not in CONTROL_STEPS]
+    wrong = [r for r in gate if r.verdict not in RIGHT]
+    return Evidence(
+        wrong=len(wrong),
+        judged=len(gate),
+        template=_bos_in_words(wrong, canary) or _bos_by_asking(records, bos) or _chat_only(gate, wrong),
+        alone_right=_all_right(records, ALONE),
+        together_right=_all_right(records, TOGETHER),
+        comes_and_goes=_comes_and_goes(records),
+    )
+
+
+def _all_right(records: Iterable[CoherenceRecord], step: str) -> bool | None:
+    verdicts = [r.verdict in RIGHT for r in records if r.step == step]
+    return all(verdicts) if verdicts else None
+
+
+def _bos_in_words(wrong: Sequence[CoherenceRecord], canary: Canary | None) -> str | None:
+    """A canary answers a prompt with a wrong beginning by naming the fault; most wrong answers must say the same."""
+    if canary is None or not wrong:
+        return None
+    words = {prompt.answer_text: prompt.name.partition("_")[0] for prompt in canary.bos_prompts}
+    on_purpose = {prompt.name for prompt in canary.bos_prompts}
+    said = Counter(words.get(_without_end(r.text)) for r in wrong if r.prompt_name not in on_purpose)
+    for name, fault in ((_MISSING, "bos_missing"), (_DOUBLED, "bos_doubled")):
+        if said[name] > _MOSTLY * len(wrong):
+            return fault
+    return None
+
+
+def _without_end(text: str) -> str:
+    return text.removesuffix("<|end|>")
+
+
+def _bos_by_asking(records: Sequence[CoherenceRecord], bos: str) -> str | None:
+    """A real model: the same prompts with and without a BOS token on the same server."""
+    with_bos, without = _all_right(records, WITH_BOS), _all_right(records, WITHOUT_BOS)
+    if with_bos and without is False and bos == "omit":
+        return "bos_missing"
+    if without and with_bos is False and bos != "omit":
+        return "bos_doubled"
+    return None
+
+
+def _chat_only(gate: Sequence[CoherenceRecord], wrong: Sequence[CoherenceRecord]) -> str | None:
+    """Every answer from ids is right, answers through the chat endpoint are not: the template or its parsers are at fault."""
+    by_ids = [r for r in gate if r.carried_by == _BY_IDS]
+    if wrong and by_ids and all(r.carried_by != _BY_IDS for r in wrong) and all(r.verdict in RIGHT for r in by_ids):
+        return "chat_template"
+    return None
+
+
+def _comes_and_goes(records: Iterable[CoherenceRecord]) -> bool:
+    seen: defaultdict[str, set[bool]] = defaultdict(set)
+    for record in records:
+        if record.carried_by == _BY_IDS and record.step not in (WITH_BOS, WITHOUT_BOS):
+            seen[record.prompt_name].add(record.verdict in RIGHT)
+    return any(len(verdicts) == 2 for verdicts in seen.values())

@@ -1,0 +1,1 @@
+"""All canaries, formats and backends of one release in as few engine processes as possible."""

@@ -1,0 +1,182 @@
+"""Measure a canary's reference margins, noise floors and thresholds per numeric path, and what each expert decides.
+
+The trap: thresholds fitted to the very answers that they later judge. The rule: the margins of a path are computed in float32 arithmetic,
+an honest second computation of the same path in bfloat16 gives its floor, and the thresholds are `RMS_FACTOR` and `MAX_FACTOR` times the
+floor of every second prompt (in golden order, gate and BOS prompts alike); the other half only checks them (``held_out``), and no fault
+and no engine is consulted.
+
+Needs the ``canary`` dependency group; used by `suites.canaries.pack`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from suites.canaries.batches import IGNORED_LABEL, LONG_PROMPT, Sequence, collate
+from suites.canaries.emulation import KV_DTYPES, calibrate, install
+from suites.canaries.reproduce import load_model
+from suites.canaries.scoring import margins
+
+log = logging.getLogger("canary.measure")
+
+RMS_FACTOR = 2.0
+MAX_FACTOR = 2.0
+DIGITS = 3
+EXACT_FORMATS = ("bf16", "fp8", "int4", "nvfp4", "nvfp4a16", "mxfp4a16")
+WEIGHT_FORMATS_OF = {
+    "none": EXACT_FORMATS,
+    "fp8": ("fp8",),
+    "nvfp4": ("nvfp4",),
+    "mxfp4": ("mxfp4a16",),
+}
+"""Activation format to the weight formats that are served with it; the weights themselves are the same numbers everywhere."""
+GPT_OSS_WEIGHT_FORMATS_OF = {"none": ("bf16", "mxfp4"), "mxfp8": ("mxfp4",)}
+_BATCH, _LONG_BATCH = 16, 2
+
+Margins = dict[str, Tensor]
+
+
+def sequences_of(golden: Mapping[str, Any]) -> list[Sequence]:
+    """Every golden prompt with its answer."""
+    prompts = [*golden["prompts"], *golden["bos_prompts"]]
+    return [Sequence(p["name"], tuple(p["prompt_ids"] + p["answer_ids"]), len(p["prompt_ids"])) for p in prompts]
+
+
+def teacher_forced(model: Any, sequences: list[Sequence]) -> Margins:
+    """Prompt name to float32 margins ``[answer tokens]``, with the model's own output layer and dtype."""
+    found: Margins = {}
+    for batch in _batches(sequences):
+        ids, labels = collate(batch, 0)
+        wanted = labels[:, 1:] != IGNORED_LABEL
+        with torch.inference_mode():
+            hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1][wanted]
+            logits = model.lm_head(hidden).float()
+        values = margins(logits, labels[:, 1:][wanted])
+        for sequence, part in zip(batch, values.split([len(s.ids) - s.answer_start for s in batch]), strict=True):
+            found[sequence.name] = part
+    return found
+
+
+def measure(checkpoint: Path, golden: Mapping[str, Any], input_scales: Mapping[str, float]) -> dict[str, Any]:
+    """The content of paths.json for the bf16 checkpoint folder."""
+    sequences = sequences_of(golden)
+    model_type = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))["model_type"]
+    formats = GPT_OSS_WEIGHT_FORMATS_OF if model_type == "gpt_oss" else WEIGHT_FORMATS_OF
+    entries = []
+    for activation_format, weight_formats in formats.items():
+        for kv_cache_dtype in KV_DTYPES:
+            path = (activation_format, kv_cache_dtype)
+            entry = _measured_path(checkpoint, sequences, path, input_scales)
+            log.info("%s activations, KV %s: floor %.4f, max %.3f", *path, entry["drift_rms_floor"], entry["drift_max_floor"])
+            entries.append({"weight_formats": list(weight_formats), **entry})
+    versions = {package: version(package) for package in ("torch", "transformers")}
+    return {"measured_with": versions, "device": "cpu", "unit": "nats", "paths": entries}
+
+
+def _measured_path(checkpoint: Path, sequences: list[Sequence], path: tuple[str, str], input_scales: Mapping[str, float]) -> dict[str, Any]:
+    computed = {}
+    for dtype in ("float32", "bfloat16"):
+        model = load_model(checkpoint, dtype)
+        install(model, *path, input_scales)
+        computed[dtype] = teacher_forced(model, sequences)
+    chosen = drift(computed["bfloat16"], computed["float32"], (s.name for s in sequences[::2]))
+    held_out = drift(computed["bfloat16"], computed["float32"], (s.name for s in sequences[1::2]))
+    return {
+        "activation_format": path[0],
+        "kv_cache_dtype": path[1],
+        "drift_rms_floor": round(chosen[0], 4),
+        "drift_max_floor": round(chosen[1], 4),
+        "drift_rms_threshold": round(RMS_FACTOR * chosen[0], 4),
+        "drift_max_threshold": round(MAX_FACTOR * chosen[1], 4),
+        "held_out": {"drift_rms": round(held_out[0], 4), "drift_max": round(held_out[1], 4)},
+        "wrong_tokens": sum(int((~(m > 0)).sum()) for c in computed.values() for m in c.values()),
+        "source": (
+            "transformers on a CPU, teacher-forced: margins in float32 arithmetic with the roundings of this path; floor from the same in "
+            f"bfloat16 on every second prompt, thresholds {RMS_FACTOR:g} x rms and {MAX_FACTOR:g} x max of it"
+        ),
+        "margins": {name: [round(m, DIGITS) for m in values.tolist()] for name, values in computed["float32"].items()},
+    }
+
+
+def drift(measured: Margins, reference: Margins, names: Iterable[str]) -> tuple[float, float]:
+    """(rms, max) of the change of margin over all answer tokens of the named prompts, in nats."""
+    change = torch.cat([measured[name] - reference[name] for name in names])
+    return change.pow(2).mean().sqrt().item(), change.abs().max().item()
+
+
+def measure_input_scales(checkpoint: Path, golden: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of calibration.json: static input scales of NVFP4, from the golden prompts in float32."""
+    model = load_model(checkpoint, "float32")
+    scales = calibrate(model, partial(teacher_forced, model, sequences_of(golden)))
+    versions = {package: version(package) for package in ("torch", "transformers")}
+    return {"measured_with": versions, "input_scales": _per_projection(scales)}
+
+
+def _per_projection(scales: Mapping[str, float]) -> dict[str, float]:
+    """Fused ``gate_up_proj`` inputs under the names that checkpoints use, beside the fused one."""
+    named = dict(scales)
+    for name, scale in scales.items():
+        if name.endswith(".experts.gate_up_proj"):
+            base = name.removesuffix("gate_up_proj")
+            named |= {f"{base}gate_proj": scale, f"{base}up_proj": scale}
+    return dict(sorted(named.items()))
+
+
+def expert_coverage(checkpoint: Path, golden: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What changes when one expert's output is zero, for each expert of each layer; None for a model without experts.
+
+    ``wrong_tokens`` and ``wrong_prompts`` count changed golden tokens, ``drift_rms`` and ``min_margin`` are in nats.
+    """
+    model = load_model(checkpoint, "float32")
+    install(model, "none", "auto", {})
+    sequences = sequences_of(golden)
+    modules = {name: module for name, module in model.named_modules() if name.endswith(".mlp.experts")}
+    if not modules:
+        return None
+    healthy = teacher_forced(model, sequences)
+    entries = []
+    for layer, (name, module) in enumerate(modules.items()):
+        for expert in range(len(module.down_proj)):
+            removed = _without(module, expert, model, sequences)
+            wrong = {prompt: int((~(m > 0)).sum()) for prompt, m in removed.items()}
+            entries.append(
+                {
+                    "layer": layer,
+                    "expert": expert,
+                    "wrong_tokens": sum(wrong.values()),
+                    "wrong_prompts": sum(count > 0 for count in wrong.values()),
+                    "drift_rms": round(drift(removed, healthy, removed)[0], 4),
+                    "min_margin": round(min(m.min().item() for m in removed.values()), DIGITS),
+                }
+            )
+            log.info("%s without expert %d: %s", name, expert, entries[-1])
+    return {"removed": "the expert's output set to zero, teacher-forced in float32", "experts": entries}
+
+
+def _without(module: Any, expert: int, model: Any, sequences: list[Sequence]) -> Margins:
+    """Margins while the expert's output (and its bias, if it has one) is zero."""
+    parameters = [p for p in (module.down_proj, getattr(module, "down_proj_bias", None)) if p is not None]
+    kept = [p.data[expert].clone() for p in parameters]
+    for parameter in parameters:
+        parameter.data[expert] = 0
+    removed = teacher_forced(model, sequences)
+    for parameter, values in zip(parameters, kept, strict=True):
+        parameter.data[expert] = values
+    return removed
+
+
+def _batches(sequences: list[Sequence]) -> list[list[Sequence]]:
+    ordered = sorted(sequences, key=lambda s: len(s.ids))
+    short = [s for s in ordered if len(s.ids) <= LONG_PROMPT]
+    long = [s for s in ordered if len(s.ids) > LONG_PROMPT]
+    batches = [short[i : i + _BATCH] for i in range(0, len(short), _BATCH)]
+    return batches + [long[i : i + _LONG_BATCH] for i in range(0, len(long), _LONG_BATCH)]

@@ -224,10 +224,13 @@ def forest(rows: Sequence[Row]) -> alt.LayerChart | alt.FacetChart:
         "verdict:N",
         "n:N",
     ]
+    edge = max(5.0, *(abs(own) for name in ("effect", "low", "high") for own in frame[name].dropna()))
     zero = alt.Chart(pd.DataFrame({"x": [0]})).mark_rule(color=GREY).encode(x="x:Q")
-    lines = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title="change, %"), x2="high:Q", tooltip=tips)
+    lines = base.mark_rule(strokeWidth=2).encode(
+        x=alt.X("low:Q", title="change, %", scale=alt.Scale(domain=[-edge, edge])), x2="high:Q", tooltip=tips
+    )
     dots = base.mark_point(filled=True, size=80).encode(x="effect:Q", tooltip=tips)
-    return alt.layer(zero, lines, dots).properties(height=max(60, 26 * len(frame)))
+    return alt.layer(zero, lines, dots).properties(height=70 + 26 * len(frame))
 
 
 def _percent(change: float | None) -> float | None:
@@ -281,25 +284,18 @@ def by_boot(frame: pd.DataFrame, column: str, title: str) -> Any:
 
 def timeline(rows: Sequence[Row]) -> alt.LayerChart | alt.FacetChart:
     """Cells per release that got better (up) and worse (down), oldest release to the left."""
-    words = ["fixed", "faster", "slower", "still_broken", "broke"]
-    counted: dict[tuple[str, str], int] = {}
-    for row in rows:
-        if row["headline"] in words:
-            counted[row["release"], row["headline"]] = counted.get((row["release"], row["headline"]), 0) + 1
-    order = list(dict.fromkeys(row["release"] for row in sorted(rows, key=lambda row: (row["engine"], row["position"]))))[-60:]
+    order = list(dict.fromkeys(row["release"] for row in rows))
     frame = pd.DataFrame(
         [
             {
-                "release": release,
-                "what": word.replace("_", " "),
-                "cells": number if word in ("fixed", "faster") else -number,
-                "colour": look_of_verdict(word).colour,
-                "opacity": 0.45 if word in ("still_broken", "faster") else 0.9,
+                "release": row["release"],
+                "what": row["headline"].replace("_", " "),
+                "cells": row["cells"] if row["headline"] in ("fixed", "faster") else -row["cells"],
+                "colour": look_of_verdict(row["headline"]).colour,
+                "opacity": 0.45 if row["headline"] in ("still_broken", "faster") else 0.9,
             }
-            for (release, word), number in counted.items()
-            if release in order
-        ],
-        columns=["release", "what", "cells", "colour", "opacity"],
+            for row in rows
+        ]
     )
     x = alt.X("release:O", sort=order, title=None, scale=alt.Scale(domain=order), axis=alt.Axis(labelAngle=-40))
     bars = (

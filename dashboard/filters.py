@@ -2,7 +2,8 @@
 
 Trap: a filter that is only in the session makes a link show something else to the one who opens it. Rule: every filter reads its value from
 the address and writes it back; a value that the store does not know is dropped. Whoever comes by a link, the Back button or a click gets
-the same page.
+the same page. One exception: a click that follows another one at once arrives with the address as it was before both; then the filters
+win, because no link was followed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import streamlit as st
 from dashboard.shown import line
 
 _WIDTH = 260
+_TOUCHED = "filters_touched"
 
 
 def choose(
@@ -28,7 +30,9 @@ def choose(
     if not values:
         st.selectbox(label, [], placeholder="nothing yet", disabled=True, key=f"empty_{name}", width=_WIDTH)
         return None
-    chosen = st.selectbox(label, values, format_func=lambda value: line(shown[value], 120) if value else everything, key=key, width=_WIDTH)
+    chosen = st.selectbox(
+        label, values, format_func=lambda value: line(shown[value], 120) if value else everything, key=key, width=_WIDTH, on_change=_touch
+    )
     _keep(name, chosen or None, None if everything else "")
     return chosen or None
 
@@ -36,7 +40,9 @@ def choose(
 def switch(label: str, name: str, options: Mapping[str, str], *, default: str) -> str:
     """A row of buttons of which one is pressed; `options` are words of ours."""
     key = _arrive(name, list(options), default)
-    chosen = st.segmented_control(label, list(options), format_func=options.__getitem__, key=key, required=True) or default
+    chosen = (
+        st.segmented_control(label, list(options), format_func=options.__getitem__, key=key, required=True, on_change=_touch) or default
+    )
     _keep(name, chosen, default)
     return str(chosen)
 
@@ -45,9 +51,9 @@ def search(label: str, name: str, placeholder: str) -> str:
     """A text to look for, applied while it is typed."""
     key = f"filter_{name}"
     asked = str(st.query_params.get(name, ""))[:200]
-    if st.session_state.get(_written(name)) != asked:
+    if key not in st.session_state or (not touched() and st.session_state.get(_written(name), "") != asked):
         st.session_state[key] = asked
-    found = st.text_input(label, key=key, placeholder=placeholder, max_chars=200, live=True, width=_WIDTH) or ""
+    found = st.text_input(label, key=key, placeholder=placeholder, max_chars=200, live=True, width=_WIDTH, on_change=_touch) or ""
     _keep(name, found or None, None)
     return found
 
@@ -59,6 +65,20 @@ def node_filter(nodes: Mapping[str, str], *, everything: str = "all nodes") -> s
     return choose("Node", "node", nodes, everything=everything)
 
 
+def touched() -> bool:
+    """Whether this run of the page was caused by a filter, and not by a link or the Back button."""
+    return bool(st.session_state.get(_TOUCHED))
+
+
+def settle() -> None:
+    """The page is complete: what comes next is a new cause."""
+    st.session_state[_TOUCHED] = False
+
+
+def _touch() -> None:
+    st.session_state[_TOUCHED] = True
+
+
 def _written(name: str) -> str:
     return f"address_{name}"
 
@@ -67,7 +87,8 @@ def _arrive(name: str, values: Sequence[str], default: str) -> str:
     """Key of the widget, whose state is set to what the address says if the address changed since this page last wrote it."""
     key = f"filter_{name}"
     asked = str(st.query_params.get(name, ""))
-    if key not in st.session_state or st.session_state.get(_written(name), "") != asked or st.session_state[key] not in values:
+    followed = not touched() and st.session_state.get(_written(name), "") != asked
+    if key not in st.session_state or followed or st.session_state[key] not in values:
         fallback = default if default in values else (values[0] if values else "")
         st.session_state[key] = asked if asked in values else fallback
     return key

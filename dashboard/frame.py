@@ -8,6 +8,7 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from dashboard import source
+from dashboard.filters import settle
 from dashboard.shown import block, line
 from results.errors import StoreError
 
@@ -22,6 +23,7 @@ def show(page: StreamlitPage) -> None:
         return
     try:
         page.run()
+        settle()
     except StoreError as error:
         st.error("The result store cannot be read just now.")
         st.text(block(error, 2_000))

@@ -33,7 +33,7 @@ PAGES: Mapping[str, PageAddress] = MappingProxyType(
         "matrix": PageAddress("views/matrix.py", "Matrix", ("engine", "node", "view", "q", "only")),
         "cell": PageAddress("views/cell.py", "Cell", ("engine", "dist", "recipe", "backend", "node", "metric")),
         "run": PageAddress("views/run.py", "Run", ("run", "prompt")),
-        "compare": PageAddress("views/compare.py", "Compare", ("axis", "engine", "release", "a", "b")),
+        "compare": PageAddress("views/compare.py", "Compare", ("axis", "engine", "node", "release", "a", "b", "dist")),
         "changes": PageAddress("views/changes.py", "What broke when", ("engine", "node")),
         "node": PageAddress("views/node.py", "Node", ("node",)),
     }

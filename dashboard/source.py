@@ -15,6 +15,7 @@ import pandas as pd
 import platformdirs
 import streamlit as st
 
+from results.compare import ComparedCell, Question, compare
 from results.queries.query import Query
 from results.store import Store
 
@@ -78,3 +79,14 @@ def _asked(state_: StoreState, question: Query) -> list[dict[str, Any]]:
 @st.cache_data(show_spinner=False, max_entries=50)
 def _asked_for_frame(state_: StoreState, question: Query) -> pd.DataFrame:
     return question.frame(store())
+
+
+def compared(question: Question) -> list[ComparedCell]:
+    """Two releases, cell by cell, by the rule that every command uses; worked out once for each state of the store."""
+    now = state()
+    return [] if now is None else _compared(now, question)
+
+
+@st.cache_data(show_spinner=False, max_entries=50)
+def _compared(state_: StoreState, question: Question) -> list[ComparedCell]:
+    return compare(store(), question)

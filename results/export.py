@@ -32,16 +32,15 @@ class ExportReport:
 
 def export(store: Store, folder: Path, form: Format) -> ExportReport:
     """Write every table, and the view `boots`, below `folder`. Raises StoreError if the folder holds something else or the disk refuses."""
-    _prepare(folder)
     tables: dict[str, int] = {}
     with store.reading() as connection:
+        _prepare(folder)
         connection.execute("SET TimeZone = 'UTC'")
         connection.begin()
         for name in [*_tables(connection), "boots"]:
             path = folder / f"{name}.{form}"
             _write(connection, name, path, form)
-            row = connection.execute(f"SELECT count(*) FROM {name}").fetchone()
-            tables[name] = int(row[0]) if row else 0
+            tables[name] = int(connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0])
     _write_manifest(folder, form, tables)
     return ExportReport(folder, tables, sum(path.stat().st_size for path in folder.iterdir()))
 

@@ -71,16 +71,21 @@ class StoredHistory:
     left_out: Mapping[Exclusion, int]
 
 
-def cell_history(connection: duckdb.DuckDBPyConnection, history_id: str) -> StoredHistory | None:
-    """The history of one cell; None if it has no boot that is evidence."""
-    return cell_histories(connection, [history_id]).get(history_id)
+def cell_history(
+    connection: duckdb.DuckDBPyConnection, history_id: str, purposes: Sequence[Purpose] = EVIDENCE
+) -> StoredHistory | None:
+    """The history of one cell; None if it has no boot made for these purposes."""
+    return cell_histories(connection, [history_id], purposes=purposes).get(history_id)
 
 
 def cell_histories(
-    connection: duckdb.DuckDBPyConnection, history_ids: Sequence[str], releases: Sequence[str] | None = None
+    connection: duckdb.DuckDBPyConnection,
+    history_ids: Sequence[str],
+    releases: Sequence[str] | None = None,
+    purposes: Sequence[Purpose] = EVIDENCE,
 ) -> dict[str, StoredHistory]:
     """The histories of these cells by id, or only their boots of these releases; cells without evidence are missing."""
-    wanted = {"histories": list(history_ids), "evidence": list(EVIDENCE), "releases": None if releases is None else list(releases)}
+    wanted = {"histories": list(history_ids), "evidence": list(purposes), "releases": None if releases is None else list(releases)}
     boots = _rows(connection, _BOOTS, wanted)
     if not boots:
         return {}

@@ -1,8 +1,8 @@
 """Is the database what the files say, and is it no larger than it has to be.
 
-Trap: a file of DuckDB never shrinks, a derived table that went wrong is believed, and a folder that was never stored is not missed. Rule:
-`check` compares every derived number with its formula and every boot with its folder, and names what differs; `vacuum` writes a new file
-and puts it in the old one's place in one step.
+Trap: a database keeps the room of what was deleted, a derived table that went wrong is believed, and a folder that was never stored is not
+missed. Rule: `check` compares every derived number with its formula and every boot with its folder, and names what differs; `vacuum` writes
+a new file and puts it in the old one's place in one step.
 """
 
 from __future__ import annotations
@@ -120,5 +120,4 @@ def _tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def _count(connection: duckdb.DuckDBPyConnection, sql: str) -> int:
-    row = connection.execute(sql).fetchone()
-    return int(row[0]) if row else 0
+    return int(connection.execute(sql).fetchall()[0][0])

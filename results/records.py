@@ -230,8 +230,9 @@ class ScoreRecord:
     """One correctness number that is no verdict on a single answer: margin drift, fixed-text score, flip rate.
 
     `metric` is one of `margin_drift_rms`, `margin_drift_max` (nats), `nll_mean`, `nll_drift_rms`, `nll_drift_max` (nats per token),
-    `top1_agreement`, `flip_rate` (fractions); `subject` names the passage, step or prompt; `reference` the path it was compared with
-    (weight format / activation format / KV-cache dtype).
+    `top1_agreement`, `flip_rate`, `chat_golden_right` (fractions), `first_difference` (the step that differs first, the value is its first
+    differing token, the reason what that step points at); `subject` names the passage, step or prompt; `reference` the path it was compared
+    with (weight format / activation format / KV-cache dtype).
     """
 
     run_id: str

@@ -96,6 +96,8 @@ class Store:
             raise StoreError(f"the store's folder cannot be made: {error.strerror}", where=str(self.root), todo=_HOME) from error
 
     def _damaged(self, error: duckdb.Error) -> StoreError:
+        if any(words in str(error) for words in _FULL):
+            return StoreError(f"the disk took no more: {_first_line(error)}", where=str(self.database), todo=_SPACE)
         return StoreError(f"the database cannot be used: {_first_line(error)}", where=str(self.database), todo=_REBUILD)
 
     @contextmanager
@@ -245,6 +247,10 @@ class Store:
 
 
 _HOME = "Set SPARKPROOF_HOME to a folder that can be written."
+_FULL = ("No space left on device", "File too large", "Disk quota exceeded")
+_SPACE = (
+    "Free space on that disk. Nothing is lost: what is stored can be read, the boot folders are complete, and the next run stores them."
+)
 _REBUILD = "The boot folders hold every result: run `sparkproof rebuild`."
 
 

@@ -58,6 +58,17 @@ def materialise(recipe: Recipe, cache_root: Path, progress: Callable[[str], None
     return _read(recipe.name, Path(source.path or ""), None)
 
 
+def pinned(recipe: Recipe, commit: str | None) -> Recipe:
+    """The recipe with the commit that was served in place of a branch, or of no revision at all."""
+    return recipe if commit is None or commit == recipe.revision else recipe.model_copy(update={"revision": commit})
+
+
+def as_served_now(recipe: Recipe) -> Recipe:
+    """The recipe as a boot would record it from the hub's copy on this machine, without asking the hub; as it is if there is none."""
+    snapshot = hub.cached(recipe.source.hub, recipe.revision) if recipe.source.hub is not None else None
+    return pinned(recipe, snapshot.commit if snapshot is not None else None)
+
+
 def check_available(recipe: Recipe) -> None:
     """Refuse a model that would have to be downloaded. Raises UsageError with its size and the free space, or InfrastructureError."""
     if recipe.source.hub is not None:

@@ -30,7 +30,7 @@ from runners.fit_check import fit_of
 from runners.launchers import docker as containers
 from runners.launchers.images import image_facts
 from runners.log_diagnosis import diagnose
-from runners.models import LocalModel, materialise
+from runners.models import LocalModel, materialise, pinned
 from runners.plan import backend_id
 from runners.process.ports import free_port
 from runners.process.ready import NotReady, Probes
@@ -128,11 +128,11 @@ def install(boot: Boot) -> None:
 
 def _pin(boot: Boot, commit: str | None) -> None:
     """Make the commit that a branch, or no revision at all, stood for part of the cell: the same name may be other weights tomorrow."""
-    recipe = boot.cell.recipe
-    if commit is None or commit == recipe.revision:
+    recipe = pinned(boot.cell.recipe, commit)
+    if recipe == boot.cell.recipe:
         return
     boot.recorder.warn(f"the recipe pins no commit; {recipe.source.hub} at {commit} is what was served")
-    boot.cell = replace(boot.cell, recipe=recipe.model_copy(update={"revision": commit}))
+    boot.cell = replace(boot.cell, recipe=recipe)
     run = boot.recorder.run
     boot.recorder.update(recipe=_recipe_record(boot.cell.recipe), recipe_id=boot.cell.recipe.recipe_id)
     boot.recorder.update(cell_id=boot.cell.cell_id(run.node_id, run.build_id))

@@ -65,6 +65,8 @@ class Workshop:
     checkup: Checkup | None = None
     start: Start | None = None
     questions: Callable[[Boot], None] = lambda boot: None
+    collect: Callable[[Boot], None] = lambda boot: None
+    """Asks a server that has passed its gate for what a reference is made of."""
 
 
 @dataclass
@@ -204,6 +206,7 @@ def _run_phases(boot: Boot, shop: Workshop, watch: NodeWatch, *, timed: bool) ->
         recorder.note_memory_after_load()
     with recorder.phase(Phase.COHERENCE):
         phases.coherence(boot)
+        shop.collect(boot)
     if not timed:
         return
     with recorder.phase(Phase.WARMUP):

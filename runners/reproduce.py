@@ -6,6 +6,7 @@ name version, build, model revision and node; what was not recorded is said to b
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from runners.plan import Cell
 from runners.process.serve_script import container_by_hand, serve_script
 from runners.serve_request import serve_command, serve_request
 from runners.spec import EngineSpec
+from runners.vocabulary_file import OfflineVocabulary, offline_vocabulary
 from suites.backends import Unsupported as BackendUnsupported
 from suites.recipes import Recipe
 
@@ -65,7 +67,8 @@ def script_of_plan(cell: Cell, cache_root: Path, *, cuda: bool) -> str:
     if reason is not None:
         raise UsageError(f"there is no such server: {reason}", todo="Choose another version, model or backend.")
     path = _model_path(recipe, cache_root)
-    request = serve_request(cell, model_path=path, served_name=recipe.name, port=PORT, has_cuda=cuda)
+    vocabulary = offline_vocabulary(recipe, spec.name, spec.version, cache_root, os.environ)
+    request = serve_request(cell, model_path=path, served_name=recipe.name, port=PORT, has_cuda=cuda, vocabulary=vocabulary.environment)
     environment = f"{spec.name}-{spec.version}"
     command = serve_command(cell, Path(environment) / "bin" / "python", request)
     if not Path(path).is_absolute() and recipe.revision is not None:
@@ -76,9 +79,10 @@ def script_of_plan(cell: Cell, cache_root: Path, *, cuda: bool) -> str:
         f"Engine:  {spec}",
         f"Model:   {recipe.model}, revision {recipe.revision or 'not pinned'}",
         f"Backend: {cell.backend.name}",
+        *([f"Note:    {vocabulary.missing}"] if vocabulary.missing is not None else []),
     ]
     if spec.distribution == "docker":
-        return serve_script(_container(command, spec.target, path, cuda=cuda), notes)
+        return serve_script(_container(command, spec.target, path, vocabulary, cuda=cuda), notes)
     return serve_script(command, [*notes, *_environment_notes(spec, environment, cuda=cuda)])
 
 
@@ -93,9 +97,10 @@ def _model_path(recipe: Recipe, cache_root: Path) -> str:
     raise UsageError("this model is made by a run first.", where=recipe.name, todo="Run it once, then: sparkproof serve-script RUN.")
 
 
-def _container(command: ServeCommand, image: str, path: str, *, cuda: bool) -> ServeCommand:
+def _container(command: ServeCommand, image: str, path: str, vocabulary: OfflineVocabulary, *, cuda: bool) -> ServeCommand:
     identity = ImageIdentity(image, "by-hand", image, "")
     mounts = containers.model_mounts(Path(path)) if Path(path).is_absolute() else ()
+    mounts += () if vocabulary.folder is None else (containers.Mount(vocabulary.folder),)
     argv = containers.run_argv("docker", command, identity, "by-hand", "nobody", PORT, mounts, has_cuda=cuda)
     return container_by_hand(argv, command.environment)
 

@@ -22,6 +22,7 @@ from results.kept_records import SessionRecord
 from results.records import NodeRecord
 from results.store import Store
 from results.vocabulary import Outcome, Phase, Purpose
+from runners.boot import Boot
 from runners.diagnose.same_server import ask_again
 from runners.envs.resolve import resolve_version
 from runners.errors import InfrastructureError, UsageError
@@ -161,6 +162,11 @@ def no_follow_up(made: Sequence[BootResult]) -> Sequence[PlannedBoot]:
     return ()
 
 
+def in_turn(*follow_ups: FollowUp) -> FollowUp:
+    """Each follows up only where those before it ask for nothing (more)."""
+    return lambda made: next((boots for follow_up in follow_ups if (boots := follow_up(made))), ())
+
+
 def run_session(
     request: RunRequest,
     plan: Plan,
@@ -169,8 +175,9 @@ def run_session(
     watcher: Watcher,
     follow_up: FollowUp = no_follow_up,
     start: Start | None = None,
+    collect: Callable[[Boot], None] = lambda boot: None,
 ) -> list[BootResult]:
-    """Make every boot of the plan, then those that `follow_up` asks for, until it asks for none. `start`: see `Workshop`.
+    """Make every boot of the plan, then those that `follow_up` asks for, until it asks for none. `start`, `collect`: see `Workshop`.
 
     Stops early when interrupted, or when a teardown could not prove that the node is clean (M22).
     """
@@ -189,6 +196,7 @@ def run_session(
         neighbours = _neighbours(request, plan, store)
         store.ingest_pending()
         shop = dataclasses.replace(_workshop(request, plan, store, cache_root, watcher, interrupts), start=start, neighbours=neighbours)
+        shop = dataclasses.replace(shop, collect=collect)
         session = request.session or SessionRecord(shop.session_id, plan.node.node_id, "run", utc_now())
         store.keep(session)
         boots: Sequence[PlannedBoot] = plan.boots

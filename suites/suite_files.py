@@ -42,6 +42,8 @@ class NightlyChoice(SuiteModel):
     """The pinned release, such as `vllm==0.31.0`, booted once in every session on the suite's first canary."""
     self_check_days: int = Field(default=30, ge=1, le=366)
     """How often the anchor is measured twice under two names, for our own false-alarm rate."""
+    confirm: bool = True
+    """Whether what failed once or moved is booted again, both releases in turns, until it is decided."""
     environments_gb: float = Field(default=100.0, gt=0)
     """Disk that engine environments may take before the least recently used ones go, in GB (10^9 bytes)."""
 

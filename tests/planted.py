@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 _PYTHON = """#!/bin/sh
 case " $* " in
-  *" vllm.entrypoints.openai.api_server "*) shift 2; exec {python} {engine} "$@" ;;
+  *" vllm.entrypoints.openai.api_server "*) shift 2; SCRIPTED_OWN_VERSION={version} exec {python} {engine} "$@" ;;
 esac
 exec {python} "$@"
 """
@@ -83,7 +83,7 @@ def plant(root: Path, version: str = "0.32.0") -> Planted:
     environment = maker._root(plan, choose(maker.pythons(), SpecifierSet(plan.python))[0])
     (environment / "bin").mkdir(parents=True)
     python = environment / "bin" / "python"
-    python.write_text(_PYTHON.format(python=sys.executable, engine=REPOSITORY / "tests" / "planted_engine.py"))
+    python.write_text(_PYTHON.format(python=sys.executable, engine=REPOSITORY / "tests" / "planted_engine.py", version=version))
     python.chmod(0o755)
     build = read_build(python, plan.engine, plan.version, plan.distribution, os.environ)
     (environment / STAMP).write_text(json.dumps({"build": asdict(build), "plan": asdict(plan)}))

@@ -1,6 +1,7 @@
 """The scripted server in the clothes of `python -m vllm.entrypoints.openai.api_server`, knowing the dense canary's golden answers.
 
-`SCRIPTED_AS` chooses a script of `tests/scripted_script.py`; `SCRIPTED_BOOT` a misbehaviour around serving (see `_before_serving`).
+`SCRIPTED_AS` chooses a script of `tests/scripted_script.py`; `SCRIPTED_BOOT` a misbehaviour around serving (see `_before_serving`);
+`SCRIPTED_BROKEN` names the planted version whose answers are a flood of one token.
 """
 
 from __future__ import annotations
@@ -53,11 +54,14 @@ def main() -> None:
     parser.add_argument("--max-model-len", type=int, default=2048)
     options, _ = parser.parse_known_args()
     print("INFO 11-30 13:00:00 [api_server.py:1] vLLM API server version 0.32.0", flush=True)
+    config = "model='m', kv_cache_dtype=auto, seed=0"
+    print(f"(EngineCore pid=1) INFO 11-30 13:00:00 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: {config}", flush=True)
     _before_serving(os.environ.get("SCRIPTED_BOOT", ""))
     known = _known()
-    profile = Profile("vllm", os.environ.get("SCRIPTED_VERSION", "0.32.0"), options.served_model_name, options.max_model_len)
+    own = os.environ.get("SCRIPTED_OWN_VERSION", "0.32.0")
+    profile = Profile("vllm", os.environ.get("SCRIPTED_VERSION", own), options.served_model_name, options.max_model_len)
     ScriptedServer(
-        SCRIPTS[os.environ.get("SCRIPTED_AS", "good")],
+        SCRIPTS["flood" if own == os.environ.get("SCRIPTED_BROKEN") else os.environ.get("SCRIPTED_AS", "good")],
         profile=profile,
         answer=lambda prompt, max_tokens: known.get(prompt) or counting_answer(prompt, max_tokens),
         port=options.port,

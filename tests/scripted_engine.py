@@ -112,7 +112,7 @@ class ScriptedEngine:
 
     def _stream(self, body: dict[str, Any], chat: bool) -> Reply:
         known = self.answer(_prompt_ids(body.get("prompt") or body.get("messages")), int(body.get("max_tokens") or 16))
-        if known.finish_reason == "stop":
+        if chat and known.finish_reason == "stop":
             return self._streamed(body, chat, known)
         script = self.then.get(self._streams, self.script)
         self._streams += 1
@@ -124,7 +124,8 @@ class ScriptedEngine:
         prompt = _prompt_ids(body.get("prompt") or body.get("messages"))
         cached = script.cached_tokens if script.page_size is None else _cached(prompt, self._prompts, script.page_size)
         self._prompts.append(prompt)
-        request = StreamRequest(body, chat, len(prompt) + script.extra_prompt_tokens, cached)
+        pieces = _pieces(known, int(body.get("max_tokens") or 16)) if known.finish_reason == "stop" else ()
+        request = StreamRequest(body, chat, len(prompt) + script.extra_prompt_tokens, cached, pieces)
         return Reply(steps=self._counted(stream_steps(script, request)))
 
     def _streamed(self, body: dict[str, Any], chat: bool, answer: Answer) -> Reply:
@@ -194,6 +195,11 @@ _SCORES_REFUSED = {
     "nan": "Out of range float values are not JSON compliant",
     "refused": "Requested prompt logprobs of 1, which is greater than max allowed: 0 (parameter=prompt_logprobs, value=1)",
 }
+
+
+def _pieces(answer: Answer, max_tokens: int) -> tuple[str, ...]:
+    """The text of a known answer in as many pieces as tokens were asked for: one character each, the rest with the last token."""
+    return (*answer.text[: max_tokens - 1], answer.text[max_tokens - 1 :]) if len(answer.text) >= max_tokens else ()
 
 
 def _prompt_ids(prompt: Any) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ const fill = (box, cell, go) => {
   const words = text(inner, "span", cell.m ? "t mono" : "t", cell.at === undefined ? cell.t : cell.t.slice(0, cell.at));
   if (cell.at !== undefined) text(words, "mark", "", cell.t.slice(cell.at) || "\u2205");
   if (cell.s) text(inner, "span", "s", cell.s);
-  if (cell.tip) box.title = cell.tip;
+  if (cell.tip || cell.t.length > 40) box.title = cell.tip || cell.t;
   if (cell.k) box.dataset.kind = cell.k;
 };
 

@@ -159,7 +159,11 @@ def _roofline(history: Row, boots: Sequence[Row]) -> float | None:
     """Rate of one stream at full memory bandwidth: bandwidth / bytes read per token. Only for a GB10 whose weights are known."""
     if not any(boot["compute_capability"] == _GB10 for boot in boots):
         return None
-    weights = (json.loads(history["definition"] or "{}") or {}).get("weights") or {}
+    recipe = source.row(cell_page.recipe(history["recipe_id"])) if history["recipe_id"] else None
+    definition = json.loads(recipe["definition"]) if recipe and recipe["definition"] else {}
+    weights = definition.get("weights") if isinstance(definition, dict) else None
+    if not isinstance(weights, dict):
+        return None
     active = weights.get("active_bytes")
     return _GB10_BYTES_S / active if isinstance(active, (int, float)) and active > 0 else None
 

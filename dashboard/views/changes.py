@@ -19,6 +19,8 @@ from results.queries import changes_page, matrix_page, today_page
 
 Row = Mapping[str, Any]
 
+_SHOWN = 100
+
 
 def show() -> None:
     """The page."""
@@ -38,14 +40,17 @@ def _transitions(engine: str | None, node: str | None) -> None:
     if not found:
         quiet("No release did anything to a cell yet: that takes two releases with evidence on the same cell.", "transitions")
         return
-    if any(row["headline"] != "new" for row in found):
-        st.altair_chart(charts.timeline(found), key="timeline")
+    counts = source.rows(changes_page.timeline(engine, node))
+    if counts:
+        st.altair_chart(charts.timeline(counts), key="timeline")
     grid(
         "transitions",
         "What each release did, newest first, failures first",
         ["Release", "Did", "Cell", "State", Column("Decode", right=True), "Why"],
-        [_transition(row) for row in found],
+        [_transition(row) for row in found[:_SHOWN]],
     )
+    if len(found) > _SHOWN:
+        quiet(f"The newest {_SHOWN}; more are in the rows.", "cut")
     rows_behind("transitions", question)
 
 
@@ -78,7 +83,7 @@ def _signatures(engine: str | None, node: str | None) -> None:
         "signatures",
         "Failures by signature",
         ["Signature", "Seen in", "Gone in", Column("Boots", right=True), "What it says", "Public issue"],
-        [_signature(row) for row in found],
+        [_signature(row) for row in found[:_SHOWN]],
     )
     rows_behind("signatures", question)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
@@ -16,14 +16,33 @@ from dashboard.grid import Cell, Column, grid
 from dashboard.sentence import engine_name
 from dashboard.shown import count, number, percent
 from dashboard.words import SEVERITY, look_of_state, look_of_verdict
+from results.compare import ComparedNumber, Question
 from results.queries import compare_page, matrix_page, today_page
-from results.queries.query import Query
 from results.report.wheels import wheel_changes
 from results.verdict.words import Verdict
 
 Row = Mapping[str, Any]
 _AXES = {"release": "Releases", "node": "Nodes", "backend": "Backends"}
-_FOREST_ROWS = 40
+_OF_NUMBERS = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.CONFOUNDED)
+_FOREST_ROWS, _SHOWN = 40, 200
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One cell on both sides; None where it was never booted. `verdict` None: nothing can be said."""
+
+    old: Row | None
+    new: Row | None
+    verdict: str | None
+    reason: str
+    numbers: tuple[ComparedNumber, ...] = ()
+
+    @property
+    def some(self) -> Row:
+        """The side that there is, the newer one first."""
+        side = self.new or self.old
+        assert side is not None
+        return side
 
 
 def show() -> None:
@@ -36,24 +55,29 @@ def show() -> None:
         if engine is None:
             quiet("No cell was booted yet.", "compare")
             return
+        nodes = {row["node_id"]: row["label"] for row in source.rows(today_page.nodes())}
+        node = choose("Node", "node", nodes) if axis != "node" and len(nodes) > 1 else None
         releases = [row["release"] for row in source.rows(matrix_page.releases(engine))]
         release = None if axis == "release" else choose("Release", "release", releases)
         values = _values(axis, engine, releases)
         before = choose("Before", "a", values, default=_nth(values, 1))
         after = choose("After", "b", values, default=_nth(values, 0))
+        kinds = [row["distribution"] for row in source.rows(compare_page.distributions(engine))]
+        kind = choose("Installed as", "dist", kinds) if len(kinds) > 1 else (kinds or ["venv"])[0]
     if before is None or after is None or before == after:
         quiet(f"Two different {_AXES[axis].lower()} are needed; this store has {len(values)} of {engine_name(engine)}.", "compare")
         return
-    old = compare_page.side(axis, engine, before, release)
-    new = compare_page.side(axis, engine, after, release)
-    pairs = _pairs(axis, source.rows(old), source.rows(new))
-    judged = compare_page.numbers(engine, after, before) if axis == "release" else None
-    numbers = source.rows(judged) if judged else []
-    _table(axis, engine, pairs, numbers, values[before], values[after])
-    rows_behind("compare-before", old)
-    rows_behind("compare-after", new)
-    if judged:
-        _forest(judged, numbers, before, after)
+    old, new = (compare_page.side(axis, engine, value, release, None if axis == "node" else node) for value in (before, after))
+    pairs = (
+        _releases(engine, before, after, kind or "venv", node) if axis == "release" else _pairs(axis, source.rows(old), source.rows(new))
+    )
+    _table(axis, engine, pairs, values[before], values[after])
+    rows_behind("compare-before", old, "before")
+    rows_behind("compare-after", new, "after")
+    _confounded(pairs)
+    if axis == "release":
+        _forest(pairs, before, after)
+        rows_behind("compare-numbers", compare_page.numbers(engine, after, before))
         _wheels(engine, before, after)
 
 
@@ -69,90 +93,60 @@ def _nth(values: Mapping[str, str], index: int) -> str | None:
     return list(values)[index] if len(values) > index else None
 
 
-def _pairs(axis: str, old: Sequence[Row], new: Sequence[Row]) -> list[tuple[Row | None, Row | None]]:
-    """The same cell on both sides; None where it exists on one only."""
-    varying = {"release": None, "node": "node_id", "backend": "backend_name"}[axis]
+def _releases(engine: str, before: str, after: str, distribution: str, node: str | None) -> list[Pair]:
+    found = source.compared(Question(engine, before, after, distribution, node=node))
+    return [Pair(cell.old, cell.new, cell.verdict, _reason(cell.verdict, cell.reason, cell.numbers), cell.numbers) for cell in found]
+
+
+def _reason(verdict: str | None, reason: str, numbers: Sequence[ComparedNumber]) -> str:
+    """What decided: the number that the word comes from, or the outcome."""
+    deciding = next((number.reason for number in numbers if number.verdict == verdict), None) if verdict in _OF_NUMBERS else None
+    return deciding or reason
+
+
+def _pairs(axis: str, old: Sequence[Row], new: Sequence[Row]) -> list[Pair]:
+    """The same cell on two nodes or backends: shown beside each other, not judged."""
+    varying = {"node": "node_id", "backend": "backend_name"}[axis]
     names = [name for name in ("distribution", "recipe_name", "backend_name", "node_id") if name != varying]
     left, right = ({tuple(row[name] for name in names): row for row in side} for side in (old, new))
-    return [(left.get(key), right.get(key)) for key in sorted({*left, *right}, key=str)]
+    return [Pair(left.get(key), right.get(key), None, (right.get(key) or left[key])["reason"]) for key in sorted({*left, *right}, key=str)]
 
 
-def _table(axis: str, engine: str, pairs: Sequence[tuple[Row | None, Row | None]], numbers: Sequence[Row], before: str, after: str) -> None:
+def _table(axis: str, engine: str, pairs: Sequence[Pair], before: str, after: str) -> None:
     if not pairs:
         quiet("Neither side has a cell.", "pairs")
         return
-    lines = [_line(axis, engine, old, new, numbers, before) for old, new in pairs]
-    lines.sort(key=lambda line: line[0])
+    ordered = sorted(pairs, key=lambda pair: (SEVERITY.get(pair.verdict or "", len(SEVERITY)), pair.some["recipe_name"]))
     grid(
         "compare",
         "Cells of both sides, worst first",
-        ["Cell", "Verdict", f"{before}", f"{after}", Column("Decode", right=True), "Why"],
-        [cells for _, cells in lines],
+        ["Cell", "Verdict", before, after, Column("Decode", right=True), "Why"],
+        [_line(axis, engine, pair) for pair in ordered[:_SHOWN]],
     )
+    if len(ordered) > _SHOWN:
+        quiet(f"The worst {_SHOWN} of {len(ordered)}; all are in the rows.", "cut")
     if axis != "release":
         quiet("Nodes and backends are not judged against each other: the change is the plain difference of the medians.", "axis")
-    confounded = [new for _, new in pairs if new is not None and new["differs"]]
-    if confounded:
-        st.header("Confounded")
-        quiet(
-            "Where something besides the engine changed between the two, the change is nobody's fault yet. Run the older one"
-            " again under the present state to find out.",
-            "confounded",
-        )
-        grid(
-            "confounded",
-            "What else changed",
-            ["Cell", "What else changed"],
-            [[Cell(f"{row['recipe_name']} on {row['backend_name']}"), Cell(", ".join(row["differs"]))] for row in confounded],
-        )
 
 
-def _line(
-    axis: str, engine: str, old: Row | None, new: Row | None, numbers: Sequence[Row], before: str
-) -> tuple[tuple[int, str], list[Cell]]:
-    some = new or old
-    assert some is not None
-    own = [row for row in numbers if row["history_id"] == some["history_id"]]
-    verdict, reason = _verdict(axis, old, new, own, before)
-    change = _change(old, new)
-    look = look_of_verdict(verdict)
-    name = f"{some['recipe_name']} on {some['backend_name']}" if axis != "backend" else some["recipe_name"]
-    cells = [
+def _line(axis: str, engine: str, pair: Pair) -> list[Cell]:
+    some, look, change = pair.some, look_of_verdict(pair.verdict), _change(pair)
+    name = some["recipe_name"] if axis == "backend" else f"{some['recipe_name']} on {some['backend_name']}"
+    word = Cell(f"{look.sign} {pair.verdict.replace('_', ' ')}", kind=look.kind, tip=look.meaning) if pair.verdict else Cell("–")
+    return [
         Cell(name, some["node_label"] or some["node_id"] if axis != "node" else "", link=links.cell_of({**some, "engine": engine})),
-        Cell(
-            f"{look.sign} {verdict.replace('_', ' ')}" if verdict else "–",
-            kind=look.kind if verdict else "",
-            tip=look.meaning if verdict else "",
-        ),
-        _state(old),
-        _state(new),
+        word,
+        _state(pair.old),
+        _state(pair.new),
         Cell(percent(change), "launch-bound" if some["launch_bound"] and change is not None else ""),
-        Cell(reason),
+        Cell(pair.reason),
     ]
-    return (SEVERITY.get(verdict or "", len(SEVERITY)), name), cells
 
 
-def _verdict(axis: str, old: Row | None, new: Row | None, numbers: Sequence[Row], before: str) -> tuple[str | None, str]:
-    """The stored word if these two were judged against each other, and why; otherwise what there is to say instead."""
-    if new is None:
-        return None, "not booted on the right side"
-    if old is None:
-        return None, "not booted on the left side"
-    if axis != "release":
-        return None, new["reason"]
-    if numbers:
-        worst = min(numbers, key=lambda row: SEVERITY.get(row["verdict"], len(SEVERITY)))
-        if new["headline"] in (Verdict.FASTER, Verdict.SLOWER, Verdict.UNCHANGED, Verdict.INCONCLUSIVE, Verdict.CONFOUNDED):
-            return str(worst["verdict"]), worst["reason"]
-    if new["state"] != old["state"] or new["headline"] not in (None, Verdict.UNCHANGED):
-        return new["headline"], new["reason"]
-    return None, f"same state; the numbers were judged against another release than {before}"
-
-
-def _change(old: Row | None, new: Row | None) -> float | None:
-    if old is None or new is None or not old["decode_tok_s"] or new["decode_tok_s"] is None:
+def _change(pair: Pair) -> float | None:
+    if pair.old is None or pair.new is None or not pair.old["decode_tok_s"] or pair.new["decode_tok_s"] is None:
         return None
-    return float(new["decode_tok_s"]) / float(old["decode_tok_s"]) - 1
+    return float(pair.new["decode_tok_s"]) / float(pair.old["decode_tok_s"]) - 1
 
 
 def _state(row: Row | None) -> Cell:
@@ -169,20 +163,46 @@ def _state(row: Row | None) -> Cell:
     )
 
 
-def _forest(question: Query, numbers: Sequence[Row], before: str, after: str) -> None:
-    shown = [
-        {**row, "name": f"{row['recipe_name']} · {row['backend_name']} · {row['series']}"}
-        for row in numbers
-        if row["effect"] is not None and math.isfinite(row["effect"])
+def _confounded(pairs: Sequence[Pair]) -> None:
+    found = [pair.some for pair in pairs if pair.verdict == Verdict.CONFOUNDED]
+    if not found:
+        return
+    st.header("Confounded")
+    quiet(
+        "Where something besides the engine changed between the two, the change is nobody's fault yet. Run the older one"
+        " again under the present state to find out.",
+        "confounded",
+    )
+    grid(
+        "confounded",
+        "What else changed",
+        ["Cell", "What else changed"],
+        [[Cell(f"{row['recipe_name']} on {row['backend_name']}"), Cell(", ".join(row["differs"] or ()) or row["reason"])] for row in found],
+    )
+
+
+def _forest(pairs: Sequence[Pair], before: str, after: str) -> None:
+    shown: list[dict[str, Any]] = [
+        {
+            "name": f"{pair.some['recipe_name']} · {pair.some['backend_name']} · {own.series}",
+            "effect": own.effect,
+            "interval_low": own.interval[0] if own.interval else None,
+            "interval_high": own.interval[1] if own.interval else None,
+            "verdict": own.verdict,
+            "n_baseline": own.boots[0],
+            "n_candidate": own.boots[1],
+        }
+        for pair in pairs
+        for own in pair.numbers
+        if own.effect is not None
     ]
     st.header("Effects")
     if not shown:
-        quiet(f"No number of {after} was judged against {before}.", "forest")
+        quiet(f"No number of {after} could be judged against {before}.", "forest")
         return
     shown.sort(key=lambda row: (SEVERITY.get(row["verdict"], len(SEVERITY)), row["effect"]))
     quiet(f"Change from {before} to {after} with its interval, worst first.", "forest")
     st.altair_chart(charts.forest(shown[:_FOREST_ROWS]), key="forest")
-    rows_behind("compare-numbers", question)
 
 
 def _wheels(engine: str, before: str, after: str) -> None:
@@ -201,8 +221,8 @@ def _wheels(engine: str, before: str, after: str) -> None:
             [[Cell(own.name), Cell(own.before or "not there"), Cell(own.after or "not there")] for own in changes],
             dense=True,
         )
-    rows_behind("wheels-before", compare_page.wheels(engine, before))
-    rows_behind("wheels-after", compare_page.wheels(engine, after))
+    rows_behind("wheels-before", compare_page.wheels(engine, before), "before")
+    rows_behind("wheels-after", compare_page.wheels(engine, after), "after")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -22,11 +22,9 @@ from results.vocabulary import Outcome
 _VIEWS = {"both": "Both", "correctness": "Correctness", "speed": "Speed"}
 _ONLY = {"all": "All", "failing": "Failing now", "changed": "Changed"}
 _FAILING = {Outcome.INCOHERENT, Outcome.WRONG, Outcome.CRASH, Outcome.HANG, Outcome.OOM, Outcome.FALLBACK, CellState.FLAKY}
-_STEADY = {None, Verdict.UNCHANGED, Verdict.NEW}
-_MOST_RELEASES = 80
+_MOST_RELEASES, _MOST_LINES = 80, 60
 
 Row = Mapping[str, Any]
-Key = tuple[str, str, str, str]
 
 
 def show() -> None:
@@ -43,17 +41,22 @@ def show() -> None:
     if engine is None:
         quiet("No cell was booted yet.", "matrix")
         return
-    question = matrix_page.cells(engine, node)
     releases = [row["release"] for row in source.rows(matrix_page.releases(engine))][:_MOST_RELEASES]
-    cells = _by_cell(source.rows(question))
-    kept = {key: row for key, row in cells.items() if _is_wanted(key, row.values(), wanted, only)}
-    quiet(f"{len(kept)} of {len(cells)} cells, {len(releases)} releases, newest first.", "count")
-    several = len({key[2] for key in cells}) > 1 or len({key[3] for key in cells}) > 1
+    everything = source.rows(matrix_page.lines(engine, node))
+    wanted_lines = [row for row in everything if _is_wanted(row, wanted, only)]
+    shown = wanted_lines[:_MOST_LINES]
+    question = matrix_page.cells(tuple(row["history_id"] for row in shown))
+    cells: dict[str, dict[str, Row]] = {}
+    for row in source.rows(question):
+        cells.setdefault(row["history_id"], {})[row["release"]] = row
+    cut = f" The first {len(shown)} are shown: search, or choose a node." if len(shown) < len(wanted_lines) else ""
+    quiet(f"{len(wanted_lines)} of {count(len(everything), 'cell')}, {count(len(releases), 'release')}, newest first.{cut}", "count")
+    several = len({row["node_id"] for row in everything}) > 1 or len({row["distribution"] for row in everything}) > 1
     grid(
         "matrix",
         f"Outcomes of {engine_name(engine)} by release",
         [Column("Model"), Column("Backend"), *(Column(release) for release in releases)],
-        [_line(engine, key, row, releases, view, several) for key, row in kept.items()],
+        [_line(engine, row, cells.get(row["history_id"], {}), releases, view, several) for row in shown],
         frozen=2,
         dense=True,
         tall=True,
@@ -62,35 +65,21 @@ def show() -> None:
     rows_behind("matrix", question)
 
 
-def _by_cell(rows: Iterable[Row]) -> dict[Key, dict[str, Row]]:
-    cells: dict[Key, dict[str, Row]] = {}
-    for row in rows:
-        cells.setdefault((row["recipe_name"], row["backend_name"], row["node_id"], row["distribution"]), {})[row["release"]] = row
-    return cells
-
-
-def _is_wanted(key: Key, rows: Iterable[Row], wanted: str, only: str) -> bool:
-    own = list(rows)
-    text = " ".join((*key, *(str(row["model"]) for row in own[:1]))).casefold()
+def _is_wanted(row: Row, wanted: str, only: str) -> bool:
+    text = " ".join(str(row[name]) for name in ("recipe_name", "backend_name", "node_id", "node_label", "distribution", "model")).casefold()
     if not all(word in text for word in wanted.casefold().split()):
         return False
-    if only == "failing":
-        newest = next((row for row in own if row["state"] != CellState.NOT_RUN), None)
-        return newest is not None and newest["state"] in _FAILING
-    return only != "changed" or any(row["headline"] not in _STEADY for row in own)
+    return row["newest_state"] in _FAILING if only == "failing" else bool(row["changed"]) if only == "changed" else True
 
 
-def _line(engine: str, key: Key, row: Mapping[str, Row], releases: Sequence[str], view: str, several: bool) -> list[Cell]:
-    recipe, backend, node, distribution = key
-    some = next(iter(row.values()))
-    link = links.to("cell", engine=engine, dist=distribution, recipe=recipe, backend=backend, node=node)
-    where = f"{some['node_label'] or node} · {distribution}" if several else ""
-    first = min(cell["position"] for cell in row.values())
-    cells = [_cell(row.get(release), link, view, release, first) for release in releases]
-    return [Cell(recipe, some["quantization"] or "", link=link), Cell(backend, where), *cells]
+def _line(engine: str, row: Row, own: Mapping[str, Row], releases: Sequence[str], view: str, several: bool) -> list[Cell]:
+    link = links.cell_of({**row, "engine": engine})
+    where = f"{row['node_label'] or row['node_id']} · {row['distribution']}" if several else ""
+    cells = [_cell(own.get(release), link, view, release) for release in releases]
+    return [Cell(row["recipe_name"], row["quantization"] or "", link=link), Cell(row["backend_name"], where), *cells]
 
 
-def _cell(row: Row | None, link: links.Link, view: str, release: str, first: int) -> Cell:
+def _cell(row: Row | None, link: links.Link, view: str, release: str) -> Cell:
     if row is None:
         return Cell("· not run", kind="notrun", tip=f"{release}: this cell was never booted on it")
     look = STATES["gone"] if row["verdict"] == Verdict.GONE else look_of_state(row["state"])

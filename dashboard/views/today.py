@@ -18,6 +18,8 @@ from dashboard.shown import ago, block, count, number, percent
 from dashboard.words import look_of_state, look_of_verdict
 from results.queries import today_page
 
+_SHOWN = 60
+
 
 def show() -> None:
     """The page."""
@@ -30,7 +32,7 @@ def show() -> None:
 
 
 def _headline(node: str | None) -> None:
-    found = sentences(source.rows(today_page.cells(node)))
+    found = sentences(source.rows(today_page.good_releases(node)), source.rows(today_page.news(node)))
     if not found:
         with st.container(key="headline_none"):
             st.text("No release has evidence yet.")
@@ -38,7 +40,8 @@ def _headline(node: str | None) -> None:
     for sentence in found:
         with st.container(key=f"{'bad' if sentence.bad_news else 'good'}_headline_{sentence.engine}"):
             st.text(block(sentence.text, 1_500))
-    rows_behind("today-cells", today_page.cells(node))
+    rows_behind("releases", today_page.good_releases(node), "releases")
+    rows_behind("news", today_page.news(node), "cells")
 
 
 def _findings(node: str | None) -> None:
@@ -52,8 +55,9 @@ def _findings(node: str | None) -> None:
         "findings",
         "Findings, open ones and failures first",
         ["What", "Cell", "Since", "Evidence", "Why", "Use instead"],
-        [_finding(row) for row in found],
+        [_finding(row) for row in found[:_SHOWN]],
     )
+    _cut("findings", len(found))
     rows_behind("findings", question)
 
 
@@ -119,10 +123,16 @@ def _coverage(node: str | None) -> None:
         "freshness",
         "How old the evidence on each cell is",
         ["Cell", Column("Boots", right=True), "Newest release booted", "Now", "Last good", "Last boot"],
-        [_fresh(row) for row in found],
+        [_fresh(row) for row in found[:_SHOWN]],
         dense=True,
     )
+    _cut("freshness", len(found))
     rows_behind("freshness", question)
+
+
+def _cut(name: str, there_are: int) -> None:
+    if there_are > _SHOWN:
+        quiet(f"The first {_SHOWN}; more are in the rows.", f"cut_{name}")
 
 
 def _fresh(row: Mapping[str, Any]) -> list[Cell]:

@@ -1,4 +1,4 @@
-"""From the store to a folder that asv works in: `releases` (git), `results`, `asv.conf.json`.
+"""From the store to a folder that asv works in: `releases` (git), `results`, `asv.conf.json`, and `run.conf.json` for `asv run`.
 
 Trap: an export into a folder with somebody's files in it deletes them, and one that breaks off leaves half of two histories. Rule: only a
 folder that is empty or that an export made is written to, and repository and results are made beside the old ones and replace them
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from results.asv.release_repo import make_repository
-from results.asv.shape import AsvHistory, benchmarks_file, config_file, history_of, machine_file, result_file
+from results.asv.shape import AsvHistory, benchmarks_file, config_file, history_of, machine_file, result_file, run_config_file
 from results.errors import StoreError
 from results.queries.query import query
 from results.store import Store
@@ -35,8 +35,11 @@ class Exported:
     left_out: int
 
 
-def export(store: Store, folder: Path, published: Mapping[tuple[str, str], datetime] | None = None) -> Exported:
-    """Write the history of `store` into `folder`. Raises StoreError (nothing to export, a folder of somebody else's, no git)."""
+def export(store: Store, folder: Path, benchmark_dir: Path, published: Mapping[tuple[str, str], datetime] | None = None) -> Exported:
+    """Write the history of `store` into `folder`. `benchmark_dir`: the suite that `asv run` makes boots with.
+
+    Raises StoreError (nothing to export, a folder of somebody else's, no git).
+    """
     boots = query(_BOOTS).rows(store)
     history = history_of(boots, query(_MEDIANS).rows(store), published)
     if not history.results:
@@ -45,7 +48,7 @@ def export(store: Store, folder: Path, published: Mapping[tuple[str, str], datet
         )
     _check(folder)
     try:
-        _write(history, folder)
+        _write(history, folder, benchmark_dir)
     except OSError as error:
         raise StoreError(
             f"cannot be written: {error.strerror}", where=str(error.filename or folder), todo="Give another folder."
@@ -59,7 +62,7 @@ def _check(folder: Path) -> None:
         raise StoreError("holds files that no export made; they would be lost", where=str(folder), todo=todo)
 
 
-def _write(history: AsvHistory, folder: Path) -> None:
+def _write(history: AsvHistory, folder: Path, benchmark_dir: Path) -> None:
     fresh = folder / _FRESH
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARK).touch()
@@ -77,8 +80,10 @@ def _write(history: AsvHistory, folder: Path) -> None:
         target = fresh / "results" / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(content), encoding="utf-8")
-    (fresh / "asv.conf.json").write_text(json.dumps(config_file(history.engines), indent=4), encoding="utf-8")
-    for name in ("releases", "results", "asv.conf.json"):
+    configs = {"asv.conf.json": config_file(history.engines), "run.conf.json": run_config_file(history.engines, str(benchmark_dir))}
+    for name, config in configs.items():
+        (fresh / name).write_text(json.dumps(config, indent=4), encoding="utf-8")
+    for name in ("releases", "results", *configs):
         _replace(folder / name, fresh / name)
     fresh.rmdir()
 

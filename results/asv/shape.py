@@ -206,6 +206,18 @@ def config_file(engines: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def run_config_file(engines: Sequence[str], benchmark_dir: str) -> dict[str, Any]:
+    """`run.conf.json`: for `asv run`, which makes boots of its own; its results lie apart, because asv rewrites `benchmarks.json`."""
+    return {
+        **config_file(engines),
+        "benchmark_dir": benchmark_dir,
+        "env_dir": "run/env",
+        "results_dir": "run/results",
+        "html_dir": "run/html",
+        "regressions_thresholds": {f".*{INCOHERENT}": 0, f".*{TIME_PER_TOKEN}": 0.03},
+    }
+
+
 def _series(boot: Mapping[str, Any], names: Mapping[tuple[str, str | None], str]) -> Series:
     return Series(
         engine=_engine(boot),

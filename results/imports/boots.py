@@ -13,12 +13,14 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from results.boot_folder import BootContent, BootFolder, BootSummary, all_folders
 from results.errors import FolderError, StoreError
 from results.kept_files import KeptFiles
-from results.records import BOOT_ROWS, NodeRecord
+from results.kept_records import TIMES
+from results.records import BOOT_ROWS, NodeRecord, RunRecord
 from results.store import Store
 
 _MOST_BYTES = 1 << 30
@@ -106,9 +108,7 @@ def _against_store(store: Store, found: Mapping[str, BootSummary]) -> tuple[list
             new.append(run_id)
             continue
         try:
-            differing = [
-                f.name for f in dataclasses.fields(summary.run) if getattr(summary.run, f.name) != getattr(mine.summary().run, f.name)
-            ]
+            differing = _differing(summary.run, mine.summary().run)
         except FolderError as error:
             conflicting[run_id] = f"the boot of that id here cannot be read: {error}"
             continue
@@ -117,6 +117,16 @@ def _against_store(store: Store, found: Mapping[str, BootSummary]) -> tuple[list
         else:
             here.append(run_id)
     return new, here, conflicting
+
+
+def _differing(one: RunRecord, other: RunRecord) -> list[str]:
+    """Names of the fields that differ; a moment may be written in several ways."""
+    names = [field.name for field in dataclasses.fields(one) if getattr(one, field.name) != getattr(other, field.name)]
+    return [name for name in names if name not in TIMES or _moment(getattr(one, name)) != _moment(getattr(other, name))]
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def _check_nodes(store: Store, nodes: Sequence[NodeRecord], label: str | None) -> None:

@@ -10,9 +10,8 @@ def histories() -> Query:
     return query(
         """
 SELECT h.history_id, h.engine, h.distribution, h.recipe_name, h.backend_name, h.node_id, n.label AS node_label, h.boots, h.newest_release,
-       h.last_passing, h.first_started_at, h.last_started_at, h.not_releases, h.exclusions, h.error, e.model, e.quantization, e.kind,
-       e.definition
-FROM histories h LEFT JOIN nodes n ON n.node_id = h.node_id LEFT JOIN recipes e ON e.recipe_id = h.recipe_id
+       h.last_passing, h.last_started_at, h.error, h.recipe_id
+FROM histories h LEFT JOIN nodes n ON n.node_id = h.node_id
 ORDER BY h.last_started_at DESC NULLS LAST, h.history_id
 """
     )
@@ -70,3 +69,8 @@ FROM claims WHERE (engine IS NULL OR engine = $engine) AND recipe_name = $recipe
         engine=engine,
         recipe=recipe,
     )
+
+
+def recipe(recipe_id: str) -> Query:
+    """What the cell serves; `definition` holds the sizes that a roofline is made of."""
+    return query("SELECT * EXCLUDE (last_run_id) FROM recipes WHERE recipe_id = $recipe_id", recipe_id=recipe_id)

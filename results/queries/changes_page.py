@@ -6,7 +6,7 @@ from results.queries.query import Query, query
 
 
 def transitions(engine: str | None = None, node: str | None = None) -> Query:
-    """Every release that did something to a cell, newest release first, failures before the rest."""
+    """Releases that did something to a cell, newest release first, failures before the rest; 400 at most."""
     return query(
         """
 SELECT engine, distribution, release, position, recipe_name, backend_name, node_id, node_label, headline, verdict, state, confirmed, alarm,
@@ -16,7 +16,7 @@ WHERE headline IN ('broke', 'still_broken', 'slower', 'confounded', 'fixed', 'fa
   AND ($engine IS NULL OR engine = $engine) AND ($node IS NULL OR node_id = $node) AND position IS NOT NULL
 ORDER BY engine, position DESC, list_position(['broke', 'still_broken', 'slower', 'gone', 'confounded', 'fixed', 'faster', 'new'],
          headline), recipe_name, backend_name
-LIMIT 5000
+LIMIT 400
 """,
         engine=engine,
         node=node,
@@ -35,21 +35,46 @@ WITH failed AS (
 ), seen AS (
     SELECT engine, signature, any_value(outcome) AS outcome, min(position) AS first_position, max(position) AS last_position,
            arg_min(release, position) AS first_release, arg_max(release, position) AS last_release,
-           list(DISTINCT history_id) AS histories, count(*) AS boots, arg_max(run_id, started_at) AS last_run_id,
+           count(DISTINCT history_id) AS cells, count(*) AS boots, arg_max(run_id, started_at) AS last_run_id,
            max(started_at) AS last_started_at, arg_max(reason, started_at) AS reason
     FROM failed GROUP BY engine, signature
 ), releases_of AS (
     SELECT engine, signature, list(release ORDER BY position) AS releases
     FROM (SELECT DISTINCT engine, signature, release, position FROM failed) GROUP BY engine, signature
+), touched AS (
+    SELECT DISTINCT engine, signature, history_id FROM failed
 ), gone AS (
-    SELECT s.engine, s.signature, arg_min(m.release, m.position) AS gone_in
-    FROM seen s JOIN matrix m ON list_contains(s.histories, m.history_id) AND m.position > s.last_position AND m.state = 'pass'
-    GROUP BY s.engine, s.signature
+    SELECT t.engine, t.signature, arg_min(v.release, o.position) AS gone_in
+    FROM touched t JOIN seen s ON s.engine = t.engine AND s.signature = t.signature
+    JOIN verdicts v ON v.history_id = t.history_id AND v.state = 'pass'
+    JOIN (SELECT engine, release, any_value(position) AS position FROM engine_versions GROUP BY ALL) o
+        ON o.engine = t.engine AND o.release = v.release AND o.position > s.last_position
+    GROUP BY t.engine, t.signature
 )
-SELECT s.engine, s.signature, s.outcome, o.releases, s.first_release, s.last_release, g.gone_in, len(s.histories) AS cells, s.boots,
+SELECT s.engine, s.signature, s.outcome, o.releases, s.first_release, s.last_release, g.gone_in, s.cells, s.boots,
        s.reason, s.last_run_id, s.last_started_at
 FROM seen s JOIN releases_of o USING (engine, signature) LEFT JOIN gone g USING (engine, signature)
 ORDER BY g.gone_in IS NOT NULL, s.last_started_at DESC LIMIT 500
+""",
+        engine=engine,
+        node=node,
+    )
+
+
+def timeline(engine: str | None = None, node: str | None = None) -> Query:
+    """Cells by release and what it did to them, the newest 60 releases of each engine."""
+    return query(
+        """
+SELECT *
+FROM (
+SELECT engine, release, position, headline, count(*) AS cells
+FROM matrix
+WHERE headline IN ('broke', 'still_broken', 'slower', 'fixed', 'faster') AND ($engine IS NULL OR engine = $engine)
+  AND ($node IS NULL OR node_id = $node) AND position IS NOT NULL
+GROUP BY ALL
+)
+QUALIFY dense_rank() OVER (PARTITION BY engine ORDER BY position DESC) <= 60
+ORDER BY engine, position, headline
 """,
         engine=engine,
         node=node,

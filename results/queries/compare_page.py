@@ -18,7 +18,7 @@ SELECT history_id, distribution, recipe_name, backend_name, node_id, node_label,
        differs, decode_tok_s, decode_tok_s_low, decode_tok_s_high, ttft_s, aggregate_tok_s, launch_bound, last_run_id
 FROM matrix
 WHERE engine = $engine AND {column} = $value AND ($release IS NULL OR release = $release) AND ($node IS NULL OR node_id = $node)
-ORDER BY recipe_name, backend_name, node_id
+ORDER BY recipe_name, backend_name, node_id LIMIT 2000
 """,
         engine=engine,
         value=value,
@@ -59,3 +59,11 @@ FROM engine_builds e JOIN (
 def backends(engine: str) -> Query:
     """Backends of this engine that were ever booted."""
     return query("SELECT DISTINCT backend_name FROM histories WHERE engine = $engine ORDER BY backend_name", engine=engine)
+
+
+def distributions(engine: str) -> Query:
+    """How this engine was ever installed, the usual one first."""
+    return query(
+        "SELECT distribution FROM histories WHERE engine = $engine GROUP BY distribution ORDER BY sum(boots) DESC, distribution",
+        engine=engine,
+    )

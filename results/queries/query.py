@@ -14,7 +14,7 @@ import pandas as pd
 
 from results.store import Store
 
-Parameter = str | int | float | bool | datetime | None
+Parameter = str | int | float | bool | datetime | tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,19 @@ class Query:
         """The rows, times in UTC. Raises StoreError (no store yet, locked, damaged)."""
         with store.reading() as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            frame: pd.DataFrame = connection.execute(self.sql, dict(self.parameters)).df()
+            frame: pd.DataFrame = connection.execute(self.sql, self._values()).df()
         return frame
 
     def rows(self, store: Store) -> list[dict[str, Any]]:
         """The rows as dictionaries, None for null."""
         with store.reading() as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            cursor = connection.execute(self.sql, dict(self.parameters))
+            cursor = connection.execute(self.sql, self._values())
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def _values(self) -> dict[str, Any]:
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self.parameters}
 
     def text(self) -> str:
         """The SQL with its parameters as comments on top, to be run in any DuckDB."""

@@ -4,24 +4,78 @@ from __future__ import annotations
 
 from results.queries.query import Query, query
 
+_JUDGED = """
+WITH judged AS (
+    SELECT v.history_id, h.engine, h.distribution, h.recipe_name, h.backend_name, h.node_id, n.label AS node_label, v.release, o.position,
+           v.state, v.headline, v.confirmed, v.boots, v.reason, v.decode_change, v.last_run_id,
+           min(o.position) FILTER (v.state = 'pass') OVER (PARTITION BY v.history_id) AS first_pass,
+           max(o.position) OVER (PARTITION BY v.history_id) AS last_position
+    FROM verdicts v JOIN histories h ON h.history_id = v.history_id
+    JOIN (SELECT engine, release, any_value(position) AS position FROM engine_versions WHERE position IS NOT NULL GROUP BY ALL) o
+        ON o.engine = h.engine AND o.release = v.release
+    LEFT JOIN nodes n ON n.node_id = h.node_id
+    WHERE v.state <> 'not_run' AND ($node IS NULL OR h.node_id = $node)
+), releases_of AS (
+    SELECT engine, release, position, count(*) AS cells, count(*) FILTER (state = 'pass') AS passing,
+           count(*) FILTER (state NOT IN ('pass', 'unsupported') AND first_pass < position) AS worse
+    FROM judged GROUP BY ALL
+), good AS (
+    SELECT engine, max(position) FILTER (passing > 0 AND worse = 0) AS good_position, max(position) AS newest_position
+    FROM releases_of GROUP BY engine
+)
+"""
+"""A release is good if it passes somewhere and fails nowhere where an earlier one passed."""
 
-def cells(node: str | None = None) -> Query:
-    """One row per release and cell with evidence, all engines: what the sentence of the day is made of."""
+
+def good_releases(node: str | None = None) -> Query:
+    """One row per engine: its newest release with evidence, its newest good one (null: none), and the backend that passes most."""
     return query(
-        """
-SELECT engine, distribution, release, position, recipe_name, backend_name, node_id, node_label, recipe_kind, state, verdict, headline,
-       alarm, confirmed, boots, after, since, last_good, reason, decode_tok_s, decode_change, launch_bound, is_newest, last_passing,
-       last_run_id
-FROM matrix
-WHERE position IS NOT NULL AND ($node IS NULL OR node_id = $node)
-ORDER BY engine, position DESC, recipe_name, backend_name
+        _JUDGED
+        + """
+, backends_of AS (
+    SELECT *, row_number() OVER (PARTITION BY engine ORDER BY cells DESC, backend_name) AS place
+    FROM (
+        SELECT j.engine, j.backend_name, count(*) AS cells, count(DISTINCT j.recipe_name) AS models
+        FROM judged j JOIN good g ON g.engine = j.engine AND j.position = g.good_position WHERE j.state = 'pass' GROUP BY ALL
+    )
+)
+SELECT g.engine, n.release AS newest, n.cells, n.passing, r.release AS good, b.backend_name, b.models, m.good_models, m.good_backends,
+       m.nodes
+FROM good g
+JOIN (
+    SELECT j.engine, count(DISTINCT j.recipe_name) FILTER (j.state = 'pass' AND j.position = g.good_position) AS good_models,
+           count(DISTINCT j.backend_name) FILTER (j.state = 'pass' AND j.position = g.good_position) AS good_backends,
+           count(DISTINCT j.node_id) AS nodes
+    FROM judged j JOIN good g ON g.engine = j.engine GROUP BY j.engine
+) m ON m.engine = g.engine
+JOIN releases_of n ON n.engine = g.engine AND n.position = g.newest_position
+LEFT JOIN releases_of r ON r.engine = g.engine AND r.position = g.good_position
+LEFT JOIN backends_of b ON b.engine = g.engine AND b.place = 1
+ORDER BY g.engine
+""",
+        node=node,
+    )
+
+
+def news(node: str | None = None) -> Query:
+    """Cells that the newest good release or a later one changed, and those that never passed (`never`); 500 of each engine."""
+    return query(
+        _JUDGED
+        + """
+SELECT j.* EXCLUDE (history_id), j.first_pass IS NULL AND j.position = j.last_position AND j.state <> 'unsupported' AS never
+FROM judged j JOIN good g ON g.engine = j.engine
+WHERE (j.position >= coalesce(g.good_position, g.newest_position)
+       AND j.headline IN ('broke', 'still_broken', 'slower', 'confounded', 'gone', 'fixed', 'faster'))
+   OR (j.first_pass IS NULL AND j.position = j.last_position AND j.state <> 'unsupported')
+QUALIFY row_number() OVER (PARTITION BY j.engine ORDER BY j.position DESC, j.recipe_name, j.backend_name, j.node_id) <= 500
+ORDER BY j.engine, j.position DESC, j.recipe_name, j.backend_name, j.node_id
 """,
         node=node,
     )
 
 
 def findings(node: str | None = None) -> Query:
-    """Every finding, open ones and failures first, with the numbers on both sides and what works instead."""
+    """Findings, open ones and failures first, with the numbers on both sides and what works instead; 200 at most."""
     return query(
         """
 SELECT f.finding_id, f.stage, f.kind, f.subject, f.engine, f.distribution, f.recipe_name, f.backend_name, f.node_id, f.node_label,
@@ -43,14 +97,14 @@ LEFT JOIN (SELECT engine, distribution, recipe_name, node_id, release, arg_max(b
 WHERE $node IS NULL OR f.node_id = $node
 ORDER BY list_position(['confirmed', 'detected', 'fixed', 'ignored'], f.stage), f.kind <> 'broke', f.last_started_at DESC NULLS LAST,
          f.finding_id
-LIMIT 500
+LIMIT 200
 """,
         node=node,
     )
 
 
 def freshness(node: str | None = None) -> Query:
-    """How old the evidence on each cell is, the oldest first."""
+    """How old the evidence on each cell is, the oldest first; 1,000 at most."""
     return query(
         """
 SELECT engine, distribution, recipe_name, backend_name, node_id, node_label, boots, newest_release, engine_newest_release, releases_behind,
@@ -58,6 +112,7 @@ SELECT engine, distribution, recipe_name, backend_name, node_id, node_label, boo
 FROM freshness
 WHERE $node IS NULL OR node_id = $node
 ORDER BY releases_behind DESC NULLS LAST, last_started_at, engine, recipe_name, backend_name
+LIMIT 1000
 """,
         node=node,
     )

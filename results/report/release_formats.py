@@ -23,7 +23,7 @@ def as_text(reports: Sequence[ReleaseReport]) -> str:
     """For a terminal or a mail: one line a cell, and the reasons of those with news."""
     lines: list[str] = []
     for report in reports:
-        lines.append(f"{report.engine} {plain(report.release, 60)}: {_counted(report)}")
+        lines.append(f"{plain(report.engine, 60)} {plain(report.release, 60)}: {_counted(report)}")
         for line in report.cells:
             head = f"  {_verdict(line):<13} {plain(line.state, 20):<12} {plain(_name(line), 100)}"
             lines.append(head.rstrip() + (f"  {_speed(line)}" if line.decode_tok_s is not None else ""))

@@ -36,7 +36,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Tested:
+class ReleaseAnswer:
     """What is known of one release. `answer` None: more boots are needed. `value`: median over its boots of the number asked about."""
 
     release: str
@@ -48,7 +48,7 @@ class Tested:
     run_ids: tuple[str, ...] = ()
 
 
-def tested_releases(question: Question, boots: Mapping[str, Sequence[BootFact]], cannot: Mapping[str, str]) -> dict[str, Tested]:
+def judged_releases(question: Question, boots: Mapping[str, Sequence[BootFact]], cannot: Mapping[str, str]) -> dict[str, ReleaseAnswer]:
     """Every release of the question that anything is known of.
 
     `boots` by release, all under one node state. `cannot` maps releases that cannot run to the reason, without a boot.
@@ -61,19 +61,19 @@ def tested_releases(question: Question, boots: Mapping[str, Sequence[BootFact]],
     return {name: _by_number(question, one, start, end) for name, one in known.items()}
 
 
-def answers_of(tested: Mapping[str, Tested]) -> dict[str, Answer]:
+def answers_of(tested: Mapping[str, ReleaseAnswer]) -> dict[str, Answer]:
     """Only the answers."""
     return {name: one.answer for name, one in tested.items() if one.answer is not None}
 
 
-def _without_answer(question: Question, release: str, boots: Sequence[BootFact], cannot: str | None) -> Tested:
+def _without_answer(question: Question, release: str, boots: Sequence[BootFact], cannot: str | None) -> ReleaseAnswer:
     evidence = [boot for boot in boots if boot.outcome not in NO_EVIDENCE]
     state = state_of([boot.outcome for boot in boots])
     values = [value for boot in evidence if (value := boot.metrics.get(question.series or "")) is not None and 0 < value < math.inf]
     enough = len(values) >= question.boots
     runs = tuple(boot.run_id for boot in boots)
     told = f"{_boots(len(evidence))}: {state}" if evidence else "no evidence"
-    tested = Tested(release, None, state, len(evidence), median(values) if values and enough else None, told, runs)
+    tested = ReleaseAnswer(release, None, state, len(evidence), median(values) if values and enough else None, told, runs)
     if not evidence and cannot is not None:
         return _never(tested, cannot)
     if not evidence and any(boot.outcome is Outcome.INSTALL_FAILED for boot in boots):
@@ -81,11 +81,11 @@ def _without_answer(question: Question, release: str, boots: Sequence[BootFact],
     return _never(tested, "it cannot run here: unsupported") if state is Outcome.UNSUPPORTED else tested
 
 
-def _never(tested: Tested, reason: str) -> Tested:
-    return Tested(tested.release, Answer.CANNOT_TELL, tested.state, tested.boots, None, reason, tested.run_ids)
+def _never(tested: ReleaseAnswer, reason: str) -> ReleaseAnswer:
+    return ReleaseAnswer(tested.release, Answer.CANNOT_TELL, tested.state, tested.boots, None, reason, tested.run_ids)
 
 
-def _by_outcome(question: Question, tested: Tested) -> Tested:
+def _by_outcome(question: Question, tested: ReleaseAnswer) -> ReleaseAnswer:
     if tested.answer is not None or (tested.state is Outcome.PASS and tested.boots < question.boots):
         return tested
     if tested.state is CellState.NOT_RUN:
@@ -94,7 +94,7 @@ def _by_outcome(question: Question, tested: Tested) -> Tested:
     return _answered(tested, Answer.LIKE_START if good else Answer.LIKE_END, tested.reason)
 
 
-def _by_number(question: Question, tested: Tested, start: float | None, end: float | None) -> Tested:
+def _by_number(question: Question, tested: ReleaseAnswer, start: float | None, end: float | None) -> ReleaseAnswer:
     if tested.answer is not None:
         return tested
     if tested.boots and tested.state is not Outcome.PASS:
@@ -122,11 +122,11 @@ def _worse(question: Question, change: float) -> bool:
     return (-change if metric.higher_is_better else change) >= metric.log_floor
 
 
-def _answered(tested: Tested, answer: Answer, reason: str) -> Tested:
-    return Tested(tested.release, answer, tested.state, tested.boots, tested.value, reason, tested.run_ids)
+def _answered(tested: ReleaseAnswer, answer: Answer, reason: str) -> ReleaseAnswer:
+    return ReleaseAnswer(tested.release, answer, tested.state, tested.boots, tested.value, reason, tested.run_ids)
 
 
-def _shown(tested: Tested, change: float | None) -> str:
+def _shown(tested: ReleaseAnswer, change: float | None) -> str:
     against = "" if change is None else f", {math.expm1(change):+.1%} against the good end"
     return f"median of {_boots(tested.boots)} {tested.value:.4g}{against}"
 

@@ -18,17 +18,18 @@ from results.store import Store
 from results.verdict.facts import BootFact, NodeState
 from results.verdict.metrics import METRICS, metric_of, series_name
 from results.vocabulary import Outcome, Purpose
-from runners.bisect.answers import Question, Tested, answers_of, tested_releases
+from runners.bisect.answers import Question, ReleaseAnswer, answers_of, judged_releases
 from runners.bisect.search import Answer, EndsDisagreeError, Range, next_probe, range_of
 from runners.confirm_boots import cell_in, history_of
 from runners.envs.index import list_versions
 from runners.envs.resolve import Lister, resolve_version
 from runners.errors import Unsupported, UsageError
+from runners.models import as_served_now
 from runners.node.facts import has_cuda
 from runners.pipeline import BootResult
 from runners.plan import Cell, PlannedBoot
 from runners.session import Plan, RunRequest, Watcher, make_plan, run_session
-from runners.spec import EngineSpec
+from runners.spec import EngineSpec, is_fork_build
 from suites.backends import Unsupported as BackendUnsupported
 
 MOST_FAULTS = 2
@@ -82,7 +83,7 @@ class BisectResult:
     """What is known after a visit. `known` is None, and `problem` says why, if an end is not what it was said to be."""
 
     question: Question
-    tested: dict[str, Tested]
+    tested: dict[str, ReleaseAnswer]
     known: Range | None
     next_release: str | None
     """Still to test (the visit was interrupted, or the node is not clean)."""
@@ -101,7 +102,7 @@ def prepare(request: BisectRequest, lister: Lister = list_versions) -> Bisect:
     origin = {spec.name: "", f"{spec.name}@venv": "", f"{spec.name}@docker": "@docker"}.get(request.engine.strip())
     if origin is None:
         raise UsageError(f"{request.engine[:80]!r} is no engine without a version.", todo="Give vllm, sglang or vllm@docker.")
-    good, bad = (_release(spec, text) for text in (request.good, request.bad))
+    good, bad = (_release(text) for text in (request.good, request.bad))
     if good == bad:
         raise UsageError(f"good and bad are both {good}: there is nothing between them.")
     known = cache(lister)
@@ -148,7 +149,7 @@ def run_bisect(bisect: Bisect, store: Store, cache_root: Path, watcher: Watcher,
 def present(bisect: Bisect, store: Store, made: Sequence[BootResult] = ()) -> BisectResult:
     """What the boots in the store say now. Raises StoreError."""
     question = bisect.question
-    tested = tested_releases(question, _boots(bisect, store), {**bisect.cannot, **_given_up(made)})
+    tested = judged_releases(question, _boots(bisect, store), {**bisect.cannot, **_given_up(made)})
     answers = answers_of(tested)
     try:
         probe = next_probe(question.releases, answers)
@@ -176,11 +177,10 @@ def sentence(result: BisectResult) -> str:
     return f"{what} {verb} {where}: {ends}{before}"
 
 
-def _release(spec: EngineSpec, text: str) -> Version:
-    release = EngineSpec.parse(f"{spec.name}=={text}").release
-    if release is None:
+def _release(text: str) -> Version:
+    if is_fork_build(text):
         raise UsageError(f"{text[:60]!r} is no release: a bisect walks over published releases.")
-    return release
+    return Version(text)
 
 
 def _series(metric: str, cell: Cell) -> str:
@@ -228,7 +228,7 @@ def _present_state(node: NodeRecord, cell: Cell) -> NodeState:
         firmware=node.firmware,
         clock_cap_mhz=node.sm_clock_cap_mhz,
         protocol=PROTOCOL_VERSION,
-        recipe_revision=cell.recipe.recipe_id,
+        recipe_revision=as_served_now(cell.recipe).recipe_id,
     )
 
 
@@ -241,13 +241,13 @@ def _given_up(made: Sequence[BootResult]) -> dict[str, str]:
     return {release: f"{len(why)} boots failed for other reasons: {why[-1]}" for release, why in faults.items() if len(why) >= MOST_FAULTS}
 
 
-def _boot(bisect: Bisect, release: str, tested: Mapping[str, Tested]) -> PlannedBoot:
+def _boot(bisect: Bisect, release: str, tested: Mapping[str, ReleaseAnswer]) -> PlannedBoot:
     cell = cell_in(bisect.cell, release, has_cuda=has_cuda(bisect.plan.node))
     done = tested[release].boots if release in tested else 0
     return PlannedBoot(cell, done + 1, max(done + 1, bisect.question.boots), Purpose.BISECT)
 
 
-def _disagreement(question: Question, tested: Tested, wrong: EndsDisagreeError) -> str:
+def _disagreement(question: Question, tested: ReleaseAnswer, wrong: EndsDisagreeError) -> str:
     said = "good" if wrong.release == question.releases[0] else "bad"
     if wrong.answer is Answer.CANNOT_TELL:
         return f"{wrong.release} was said to be {said} and cannot be tested: {tested.reason}"

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+import suites.asv
 from results.asv.export import export as export_store
 from results.asv.page import page_server
 from results.asv.page import publish as publish_page
@@ -16,6 +17,8 @@ from results.store import Store
 from runners.cli.shell import err, errors_shown, open_store, out, print_json
 
 app = typer.Typer(name="asv", no_args_is_help=True, help="Write the history for asv (airspeed velocity), publish its page, look at it.")
+
+SUITE = Path(suites.asv.__file__).parent
 
 _To = Annotated[Path | None, typer.Option("--to", help="The folder; default: asv below $SPARKPROOF_HOME.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -29,11 +32,15 @@ def export(to: _To = None, json_: _Json = False) -> None:
 
       sparkproof asv export --to asv && cd asv && asv compare vllm-0.31.0 vllm-0.32.0
 
+    `asv run` can make a boot of the canary itself, filed under a release:
+
+      SPARKPROOF_ASV_ENGINE=vllm==0.32.0 asv --config run.conf.json run -E existing:PYTHON --set-commit-hash COMMIT
+
     Exit codes: 0 written, 3 nothing to export, or the store or folder cannot be used.
     """
     with errors_shown():
         store = open_store()
-        done = export_store(store, _folder(store, to))
+        done = export_store(store, _folder(store, to), SUITE)
         if json_:
             print_json({"folder": str(done.folder), "releases": done.releases, "results": done.results, "left_out": done.left_out})
             return
@@ -54,7 +61,7 @@ def publish(to: _To = None, json_: _Json = False) -> None:
         store = open_store()
         folder = _folder(store, to)
         with err.status("exporting and publishing ..."):
-            export_store(store, folder)
+            export_store(store, folder, SUITE)
             page = publish_page(folder)
         found = _regressions(page.html)
         if json_:
@@ -80,7 +87,7 @@ def preview(
         store = open_store()
         folder = _folder(store, to)
         with err.status("exporting and publishing ..."):
-            export_store(store, folder)
+            export_store(store, folder, SUITE)
             page = publish_page(folder)
         with page_server(page.html, port) as server:
             out.print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)", markup=False)

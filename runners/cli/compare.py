@@ -9,9 +9,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from results.compare import ComparedCell, ComparedNumber, Question, compare, is_launch_bound
+from results.compare import ComparedCell, ComparedNumber, Question, UnknownReleaseError, compare, is_launch_bound
 from results.verdict.words import Verdict
 from results.vocabulary import ExitCode
+from runners.cli.runs import FIRST
 from runners.cli.shell import cell, errors_shown, open_store, out, print_json, shown
 from runners.errors import UsageError
 from runners.spec import EngineSpec
@@ -48,7 +49,13 @@ def compare_releases(
     """
     with errors_shown():
         question = _question(EngineSpec.parse(old), EngineSpec.parse(new), model, backend, node)
-        cells = compare(open_store(), question)
+        store = open_store()
+        if not store.database.exists():
+            raise UsageError("there are no results yet.", where=str(store.root), todo=FIRST)
+        try:
+            cells = compare(store, question)
+        except UnknownReleaseError as error:
+            raise UsageError(error.message, todo=error.todo) from error
         exit_code = ExitCode.BROKEN_OR_SLOWER if any(one.alarm for one in cells) else ExitCode.OK
         if json_:
             print_json(

@@ -17,6 +17,7 @@ from results.series import series_key
 from results.store import Store
 from results.verdict.findings import Stage
 from results.vocabulary import ExitCode
+from runners.cli.runs import FIRST
 from runners.cli.shell import cell, errors_shown, open_store, out, print_json, shown
 from runners.errors import UsageError
 
@@ -39,7 +40,9 @@ def findings(
     Exit codes: 0 nothing confirmed is open, 1 something is, 3 the store.
     """
     with errors_shown():
-        rows = findings_query(engine=engine, recipe=model, backend=backend, node=node, all_stages=all_).rows(open_store())
+        store = open_store()
+        question = findings_query(engine=engine, recipe=model, backend=backend, node=node, all_stages=all_)
+        rows = question.rows(store) if store.database.exists() else []
         exit_code = ExitCode.BROKEN_OR_SLOWER if any(row["stage"] == Stage.CONFIRMED for row in rows) else ExitCode.OK
         if json_:
             print_json({"exit_code": exit_code, "findings": rows})
@@ -68,6 +71,8 @@ def ignore(
                 "say why, or take a note back.", todo='sparkproof ignore ID --why "..."   or   sparkproof ignore ID --take-back'
             )
         store = open_store()
+        if not store.database.exists():
+            raise UsageError("there are no results yet, so there is no finding.", where=str(store.root), todo=FIRST)
         done = _take_back(store, finding_id) if why is None else _note(store, finding_id, why)
         if json_:
             print_json(done)

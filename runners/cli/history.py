@@ -13,6 +13,7 @@ from results.queries import cell_page
 from results.queries.cells import cells, numbers_of
 from results.store import Store
 from results.verdict.metrics import METRICS
+from runners.cli.runs import FIRST
 from runners.cli.shell import cell, errors_shown, open_store, out, print_json, shown
 from runners.errors import UsageError
 
@@ -52,6 +53,8 @@ def history(
         if metric is not None and metric.removesuffix("/launch_bound").split("/")[-1] not in METRICS:
             raise UsageError(f"no number {metric[:60]!r}.", todo=f"Known: {', '.join(sorted(METRICS))}.")
         store = open_store()
+        if not store.database.exists():
+            raise UsageError("there are no results yet.", where=str(store.root), todo=FIRST)
         found = cells(cell=cell_, engine=engine, recipe=model, backend=backend, node=node).rows(store)
         if not found:
             raise UsageError("no cell with evidence is so called.", todo="`sparkproof history` without options lists them.")

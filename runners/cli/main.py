@@ -6,18 +6,24 @@ import typer
 
 from runners.cli.asv import app as asv_app
 from runners.cli.bisect import bisect
+from runners.cli.canary import canary
 from runners.cli.compare import compare_releases
 from runners.cli.dashboard import dashboard
 from runners.cli.db import db
 from runners.cli.demo import demo
+from runners.cli.diagnose import diagnose
+from runners.cli.doctor import doctor
 from runners.cli.explain import explain
 from runners.cli.export import export_store
 from runners.cli.findings import findings, ignore
 from runners.cli.history import history
 from runners.cli.import_ import import_results
+from runners.cli.install_timer import install_timer
 from runners.cli.judge import judge
 from runners.cli.lint import lint
+from runners.cli.nightly import nightly
 from runners.cli.rebuild import rebuild
+from runners.cli.reference import reference
 from runners.cli.report import report
 from runners.cli.run import run
 from runners.cli.runs import runs
@@ -49,12 +55,18 @@ for command in (
     history,
     findings,
     ignore,
+    doctor,
+    nightly,
+    diagnose,
 ):
     app.command()(command)
 app.command("compare")(compare_releases)
+app.command("install-timer")(install_timer)
 app.command("import")(import_results)
 app.command("export")(export_store)
 app.add_typer(db, name="db")
+app.add_typer(canary, name="canary")
+app.add_typer(reference)
 app.add_typer(asv_app)
 
 

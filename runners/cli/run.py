@@ -11,17 +11,20 @@ from results.errors import StoreError
 from results.redact import plain, redact_argv, redact_environment
 from results.store import Store
 from results.summary import CellSummary, summarise
-from results.vocabulary import ExitCode, Outcome, exit_code_of
+from results.vocabulary import ExitCode, Outcome, Purpose, exit_code_of
 from runners.cli.confirmed import confirming, print_verdicts, verdicts_on
+from runners.cli.diagnosed import diagnoses_as_json, outcomes_asked_for, print_diagnoses
 from runners.cli.progress import SessionProgress
 from runners.cli.result_table import as_json, print_result
 from runners.cli.shell import err, errors_shown, open_store, out, print_json, shown
 from runners.cli.unstored import summaries_of
+from runners.diagnose.follow_up import Controls
 from runners.dry_run import STAND_INS, commands_of, notes_of
 from runners.engines.base import ServeCommand
 from runners.envs.environment import cache_folder
+from runners.node.facts import has_cuda
 from runners.pipeline import BootResult
-from runners.session import Plan, RunRequest, make_plan, no_follow_up, run_session
+from runners.session import Plan, RunRequest, in_turn, make_plan, no_follow_up, run_session
 
 _MANY = "May be given several times."
 
@@ -38,6 +41,9 @@ def run(
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Boot again what failed once or moved, both releases in turns, until it is decided.")
     ] = False,
+    controls: Annotated[
+        bool, typer.Option("--controls/--no-controls", help="After a failed gate, boot with one thing changed at a time to say why.")
+    ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and the commands; start nothing.")] = False,
     keep_server: Annotated[bool, typer.Option("--keep-server", help="Leave the server running if it passes; for one boot.")] = False,
     beside_kept: Annotated[
@@ -81,9 +87,10 @@ def run(
             return
         store = open_store()
         with SessionProgress() as progress:
-            follow_up = confirming(plan, store) if confirm else no_follow_up
+            why = Controls(store, cache_folder(), has_cuda(plan.node))
+            follow_up = in_turn(why if controls else no_follow_up, confirming(plan, store) if confirm else no_follow_up)
             results = run_session(request, plan, store, cache_folder(), progress, follow_up)
-        outcomes = [r.run.outcome or Outcome.INFRASTRUCTURE for r in results]
+        outcomes = outcomes_asked_for(results)
         if any(r.unsafe for r in results):
             outcomes.append(Outcome.INFRASTRUCTURE)
         exit_code = exit_code_of(outcomes)
@@ -96,15 +103,18 @@ def run(
         if json_:
             unstored = [_unstored(r, store) for r in results if r.unstored is not None]
             kept = [{"run_id": r.run.run_id, "base_url": r.kept, "end_by_hand": r.kept_end} for r in results if r.kept is not None]
-            print_json({**as_json(cells, store, exit_code), "unstored": unstored, "verdicts": verdicts, "kept": kept})
+            more = {"unstored": unstored, "verdicts": verdicts, "kept": kept, "diagnoses": diagnoses_as_json(why)}
+            print_json({**as_json(cells, store, exit_code), **more})
         elif cells:
             print_result(out, cells, store)
+            print_diagnoses(why)
             print_verdicts(verdicts)
         raise SystemExit(exit_code)
 
 
 def _cells(store: Store, results: list[BootResult]) -> list[CellSummary]:
     """The result of every boot, from the database or, where it could not take or give it, from the boot itself."""
+    results = [r for r in results if r.planned.purpose is not Purpose.CONTROL]
     stored = [r.run.run_id for r in results if r.unstored is None]
     try:
         cells = summarise(store, stored)

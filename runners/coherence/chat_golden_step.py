@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from results.records import ScoreRecord
 from runners.coherence.asking import ChatAnswer, ask_chat
@@ -23,21 +24,28 @@ from suites.chat_golden import Question, chat_golden
 STEP = "chat_golden"
 JUDGE = "chat_golden"
 SHORT_TOKENS, REASONING_TOKENS = 48, 2_048
+_QUESTION_TOKENS = 256
+"""More than a question takes with any chat template seen."""
 _MOST_MISSED = 0.25
 _CONCURRENCY = 4
 
 
-def golden_step(send: Send, model: str, judge: Judge, *, reasoning: bool) -> Step:
-    """All questions, a few at once. An answer that was cut off in its reasoning is asked once more with room for it."""
+def golden_step(send: Send, model: str, judge: Judge, *, reasoning: bool, system: bool, context: int | None) -> Step:
+    """All questions (those with a system message only if `system`), a few at once.
+
+    An answer that was cut off in its reasoning is asked once more with room for it, as far as the `context` (tokens) allows.
+    """
+    most = max(min(REASONING_TOKENS, (context or REASONING_TOKENS) - _QUESTION_TOKENS), SHORT_TOKENS)
 
     async def asked(question: Question) -> Judged:
-        room = REASONING_TOKENS if reasoning else SHORT_TOKENS
+        room = most if reasoning else SHORT_TOKENS
         answer = await ask_chat(send, model, question.messages, room, logprobs=True)
         if not reasoning and judge_chat_golden(question, answer).kind is GoldenAnswer.CUT_OFF:
-            answer = await ask_chat(send, model, question.messages, REASONING_TOKENS, logprobs=True)
+            answer = await ask_chat(send, model, question.messages, most, logprobs=True)
         return _judged(judge, question, answer)
 
-    return Step(STEP, _CONCURRENCY, tuple(StepQuestion(q.name, lambda q=q: asked(q)) for q in chat_golden()))  # type: ignore[misc]
+    questions = (q for q in chat_golden() if system or q.system is None)
+    return Step(STEP, _CONCURRENCY, tuple(StepQuestion(q.name, partial(asked, q)) for q in questions))
 
 
 def _judged(judge: Judge, question: Question, answer: ChatAnswer) -> Judged:

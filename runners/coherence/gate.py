@@ -48,8 +48,8 @@ class GateTarget:
     """The server to be judged. `canary` None: a real model; `bos` "omit" sends it raw prompts without a BOS token.
 
     `paths` are the measured references of every numeric path that may be served (empty: margins are not judged), `path` the name of the
-    path if only one may. `known_good`: what trusted boots of this model gave. `context`: tokens the server can hold. `instruct`: the recipe says
-    that the model answers plain questions; `reasoning`: that it reasons before it does.
+    path if only one may. `known_good`: what trusted boots of this model gave. `context`: tokens the server can hold. `instruct`: the recipe
+    says that the model answers plain questions; `reasoning`: that it reasons before it does.
     """
 
     run_id: str
@@ -169,8 +169,11 @@ async def _model_gate(
     prepared = await ModelQuestions(send, adapter, target.model, judge, target.bos, target.context).prepare(first)
     if isinstance(prepared, Silence):
         return GateFailure(prepared.reason, prepared.is_hang, (), prepared.step)
-    questions = [golden_step(send, target.model, judge, reasoning=target.reasoning)] if prepared.chat and first is None else []
-    done = await run_steps([*prepared.steps, *questions], progress, clock)
+    steps = list(prepared.steps)
+    if prepared.chat and first is None:
+        options = {"reasoning": target.reasoning, "system": prepared.system}
+        steps.append(golden_step(send, target.model, judge, context=target.context, **options))
+    done = await run_steps(steps, progress, clock)
     if done.silence is not None:
         return _failure(done, done.silence)
     passages = await _scored(send, target, adapter, prepared.texts, progress)

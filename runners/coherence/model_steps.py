@@ -26,19 +26,21 @@ _ALONE = 3
 _MIXED = 8
 _STREAMED = 3
 _CONTEXT_LEFT = 64
-_TOKENS_PER_DAY = 15
+_TOKENS_PER_DAY = 10
 """Fewer than a line of the long text has in any tokenizer seen, so that there are always enough lines."""
 PREPARE = "prepare"
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Steps to run, texts to score, and notes on what this server could not be asked. `chat`: its chat endpoint answers."""
+    """Steps to run, texts to score, and notes on what this server could not be asked. `chat`: its chat endpoint answers; `system`: it takes
+    system messages."""
 
     steps: tuple[Step, ...]
     texts: tuple[Text, ...]
     notes: tuple[str, ...]
     chat: bool
+    system: bool
 
 
 @dataclass
@@ -75,7 +77,7 @@ class ModelQuestions:
         if not asked:
             return Silence(PREPARE, f"coherence step {PREPARE!r}: the server can be asked nothing: {'; '.join(known.notes)}", False)
         steps = self._arranged(asked, known) if first is None else (self._step("recheck", 4, asked[:first], known),)
-        return Prepared(steps, tuple(known.texts), tuple(known.notes), known.chat)
+        return Prepared(steps, tuple(known.texts), tuple(known.notes), known.chat, known.system)
 
     def _takes(self, prompt: ModelPrompt, known: _Known) -> bool:
         return known.chat and (known.system or not _has_system(prompt))

@@ -104,7 +104,9 @@ class PassageJudge:
         if known.token_ids != text.token_ids:
             return "not compared: the reference was tokenised otherwise"
         reference = self.known.path if self.known is not None else None
-        return None if reference == self.path else f"not compared: the reference was made on {reference}, this is {self.path}"
+        if reference is not None and reference == self.path:
+            return None
+        return f"not compared: the reference was made on {reference or 'an unknown path'}, this is {self.path or 'an unknown path'}"
 
     def _drifts(self, text: Text, scored: PromptScores, known: KnownPassage) -> tuple[list[ScoreRecord], tuple[Finding, ...]]:
         pairs = zip(scored.logprobs, known.logprobs, strict=True)

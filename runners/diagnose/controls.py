@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from runners.diagnose.evidence import Evidence
 from runners.diagnose.planner import Control, Family
 from runners.engines.base import UNKNOWN
-from runners.engines.kernels import agrees
+from runners.engines.kernels import agrees, family
 from runners.plan import Cell
 from runners.spec import EngineSpec
 from suites.backends import Backend, Expressed, Expression, backend_for, express, load_all
@@ -69,10 +69,10 @@ class Failed:
     previous_good: str | None = None
 
     def ran(self, slot: str) -> str | None:
-        """What ran in a slot, else what was asked for; None if neither is known."""
+        """The kernel family that ran in a slot, else the one asked for; None if neither is known."""
         for source in (self.kernels, self.configured):
             if source.get(slot, UNKNOWN) not in ("", UNKNOWN):
-                return source[slot]
+                return family(self.cell.spec.name, slot, source[slot])
         return None
 
 
@@ -140,40 +140,40 @@ def _flags(arguments: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
-def _slots_of(family: Family) -> tuple[str, ...]:
+def _slots_of(changed: Family) -> tuple[str, ...]:
     return {
         Family.MOE: ("moe", "moe_experts"),
         Family.LINEAR: ("linear", "nvfp4_linear", "fp8_linear"),
         Family.ATTENTION: ("attention",),
         Family.KV_DTYPE: ("kv_cache_dtype",),
         Family.EXECUTION: ("graph_mode", "graph_decode", "graph_prefill"),
-    }.get(family, ())
+    }.get(changed, ())
 
 
-def _other_kernels(failed: Failed, family: Family) -> list[Control]:
+def _other_kernels(failed: Failed, slot: Family) -> list[Control]:
     """Controls of one slot in the order of `_CANDIDATES`, without the kernel that failed. Kernels can be chosen on a GPU only."""
-    wanted = {Family.MOE: failed.has_experts, Family.LINEAR: failed.quantised}.get(family, True)
+    wanted = {Family.MOE: failed.has_experts, Family.LINEAR: failed.quantised}.get(slot, True)
     if not failed.has_cuda or not wanted:
         return []
     engine, version = failed.cell.spec.name, failed.cell.spec.version or ""
-    suspect = failed.ran(family)
+    suspect = failed.ran(slot)
     found: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Control] = {}
-    for name in _CANDIDATES[family]:
+    for name in _CANDIDATES[slot]:
         expressed = express(load_all()[name], engine, version)
-        if not isinstance(expressed, Expressed) or _is_suspect(engine, family, expressed.configured, suspect):
+        if not isinstance(expressed, Expressed) or _is_suspect(engine, slot, expressed.configured, suspect):
             continue
-        arguments = tuple(part for flag, parts in _flags(expressed.arguments) if flag in _SLOT_FLAGS[family] for part in parts)
-        environment = tuple((k, v) for k, v in sorted(expressed.environment.items()) if k in _SLOT_FLAGS[family])
+        arguments = tuple(part for flag, parts in _flags(expressed.arguments) if flag in _SLOT_FLAGS[slot] for part in parts)
+        environment = tuple((k, v) for k, v in sorted(expressed.environment.items()) if k in _SLOT_FLAGS[slot])
         if arguments or environment:
             instead = (*_pairs(arguments), *(f"{k}={v}" for k, v in environment))
-            control = Control(f"{family}={name}", family, suspect or UNKNOWN, arguments, environment, use_instead=instead)
+            control = Control(f"{slot}={name}", slot, suspect or UNKNOWN, arguments, environment, use_instead=instead)
             found.setdefault((arguments, environment), control)
     return list(found.values())
 
 
-def _is_suspect(engine: str, family: Family, configured: Mapping[str, str], suspect: str | None) -> bool:
-    kernel = next((configured[slot] for slot in _slots_of(family) if slot in configured), None)
-    return suspect is not None and kernel is not None and agrees(engine, family, kernel, suspect) is True
+def _is_suspect(engine: str, slot: Family, configured: Mapping[str, str], suspect: str | None) -> bool:
+    kernel = next((configured[name] for name in _slots_of(slot) if name in configured), None)
+    return suspect is not None and kernel is not None and agrees(engine, slot, kernel, suspect) is True
 
 
 def _pairs(arguments: Sequence[str]) -> tuple[str, ...]:

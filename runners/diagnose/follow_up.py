@@ -60,13 +60,14 @@ class Investigation:
 class Controls:
     """A follow-up that makes control boots for every cell whose boot failed its gate, one case after the other.
 
-    `tell` hears each diagnosis. With `opened` empty, the boots of the session itself are looked at; only the first failure of a cell.
+    Of a cell only the first failure is looked at. `crashes_too`: also boots that crash or hang. `tell` hears each diagnosis.
     """
 
     store: Store
     cache_root: Path
     has_cuda: bool
     limits: Limits = Limits()
+    crashes_too: bool = False
     tell: Callable[[RunRecord, DiagnosisRecord], None] = lambda run, diagnosis: None
     clock: Callable[[], float] = time.monotonic
     diagnoses: list[tuple[RunRecord, DiagnosisRecord]] = field(default_factory=list)
@@ -99,8 +100,12 @@ class Controls:
                 if case.run.run_id == run.control_of and case.waiting is not None:
                     case.tried.append(Tried(case.waiting, result_of(run.outcome, case.run.outcome), run.run_id))
                     case.waiting = None
-        elif run.outcome in GATE_FAILURES and not run.in_process and all(case.run.cell_id != run.cell_id for case in self._cases):
+        elif self._is_asked_for(result) and all(case.run.cell_id != run.cell_id for case in self._cases):
             self.open(run, result.planned.cell)
+
+    def _is_asked_for(self, result: BootResult) -> bool:
+        outcomes = DIAGNOSABLE if self.crashes_too else GATE_FAILURES
+        return result.run.outcome in outcomes and result.unsafe is None and result.unstored is None
 
     def _go_on(self, case: Investigation) -> PlannedBoot | None:
         step = next_control(case.case, case.tried)

@@ -37,6 +37,8 @@ _ARGS = re.compile(
     r"'(?P<key>moe_backend|linear_backend|attention_backend|kv_cache_dtype)': "
     r"(?:'(?P<text>[^']{1,60})'|<AttentionBackendEnum\.(?P<enum>[A-Z0-9_]{1,60}))"
 )
+_DRAFTS = re.compile(r"'speculative_config': \{[^{}]{0,400}?'method': '(?P<text>[a-z0-9_]{2,40})'")
+_SGLANG_DRAFTS = re.compile(r"speculative_algorithm(?:=|': )'(?P<text>[A-Z0-9_]{2,40})'")
 _SGLANG_MOE = re.compile(r"moe_runner_backend(?:=|': )'(?P<text>[a-z0-9_]{2,60})'")
 _FIELD = re.compile(r"(?:(?<=[(, ])(?P<plain>[a-z][a-z0-9_]{2,60})=|'(?P<quoted>[a-z][a-z0-9_]{2,60})': )")
 
@@ -209,10 +211,14 @@ def _note_configured(configured: dict[str, str], message: str) -> None:
                 configured[slots[found["key"]]] = value
         if "'enforce_eager': True" in message:
             configured["graph_mode"] = "eager"
+        if (drafts := _DRAFTS.search(message)) is not None:
+            configured["speculative"] = drafts["text"]
     elif message.startswith("server_args="):
         moe = _SGLANG_MOE.search(message)
         if moe is not None and moe["text"] != "auto":
             configured["moe"] = moe["text"]
+        if (drafts := _SGLANG_DRAFTS.search(message)) is not None:
+            configured["speculative"] = drafts["text"]
 
 
 @lru_cache(maxsize=1)

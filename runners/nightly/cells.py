@@ -21,7 +21,6 @@ from results.store import Store
 from results.verdict.words import NO_EVIDENCE
 from results.vocabulary import Outcome, Purpose
 from runners.errors import SparkproofError
-from runners.fit_check import why_not
 from runners.models import check_available
 from runners.nightly.planner import Candidate
 from runners.plan import Cell
@@ -53,8 +52,11 @@ class NightCells:
     anchor: Cell | None = None
 
 
-def cells_of(suite: Suite, specs: Sequence[EngineSpec], node: NodeRecord, *, has_cuda: bool, may_download: bool) -> NightCells:
-    """The suite's cells in these releases, canaries first within a release. Raises SuiteError for a recipe or backend nobody knows."""
+def cells_of(suite: Suite, specs: Sequence[EngineSpec], *, has_cuda: bool, may_download: bool) -> NightCells:
+    """The suite's cells in these releases, canaries first within a release. Raises SuiteError for a recipe or backend nobody knows.
+
+    What a release cannot express is a cell too: its boot ends at once as `unsupported`, and that is how a backend is seen to be gone.
+    """
     recipes = sorted((recipe_for(name) for name in suite.recipes), key=lambda recipe: not recipe.launch_bound)
     backends = [backend_for(name) for name in (suite.backends.cuda if has_cuda else suite.backends.cpu)]
     made = {str(spec): spec for spec in specs}
@@ -66,7 +68,7 @@ def cells_of(suite: Suite, specs: Sequence[EngineSpec], node: NodeRecord, *, has
         for recipe in recipes:
             for backend in backends:
                 cell = Cell(spec, recipe, backend, suite.workloads, express(backend, spec.name, spec.version or ""), suite.context)
-                reason = missing.get(recipe.name) or why_not(cell, node)
+                reason = missing.get(recipe.name)
                 if reason is None:
                     cells.append(cell)
                 else:

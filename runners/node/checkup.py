@@ -7,6 +7,7 @@ runs before the baseline and after the teardown, in seconds, and what it used is
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,12 @@ from runners.node.probe import NUMPY, TORCH_CUDA, ProbeResult, numpy_probe, torc
 DROP_CACHES_VARIABLE = "SPARKPROOF_DROP_CACHES"
 """Set it to 1 to drop the page cache before each boot, where that is permitted."""
 
+PROBE_VARIABLE = "SPARKPROOF_PROBE"
+"""Set it to 0 on a node whose memory speed means nothing (shared by others): no probe runs, and no visit is void."""
+
 BEFORE, AFTER = "before", "after"
+_TRIES = 3
+_PAUSE_S = 2.0
 
 _HISTORY = """
 SELECT h.bandwidth_gb_s FROM health h JOIN runs r USING (run_id) LEFT JOIN node_states s USING (node_state_id)
@@ -54,6 +60,7 @@ class Instruments:
     torch: Callable[[Path, Callable[[], GpuSample]], ProbeResult] = torch_probe
     numpy: Callable[[], ProbeResult] = numpy_probe
     drop_caches: Callable[[], bool] = health.drop_caches
+    sleep: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,7 @@ class Checkup:
     history: Callable[[str], tuple[float, ...]] = lambda probe: ()
     drops_caches: bool = False
     instruments: Instruments = field(default_factory=Instruments)
+    probes: bool = True
 
     @classmethod
     def of(cls, store: Store, node: NodeRecord, *, has_cuda: bool, now: Callable[[], str]) -> Checkup:
@@ -78,6 +86,7 @@ class Checkup:
             now,
             lambda probe: probe_history(store, node, probe),
             os.environ.get(DROP_CACHES_VARIABLE) == "1",
+            probes=os.environ.get(PROBE_VARIABLE) != "0",
         )
 
     def look(
@@ -85,14 +94,23 @@ class Checkup:
     ) -> HealthRecord:
         """One row. `python` has the engine's torch (None: no probe on a GPU node); `timed` is the telemetry of the boot that has ended."""
         dropped = self.drops_caches and moment == BEFORE and self.instruments.drop_caches()
-        reading = replace(self._read(python, probe=probe), caches_dropped=dropped)
-        known = self.history(reading.probe.probe) if reading.probe is not None else ()
-        judgement = health.judge(reading, known, self.node)
+        reading, judgement = self._judged(python, probe=probe and self.probes)
+        for _ in range(_TRIES - 1):  # a neighbour's burst of work passes, a slow node stays slow
+            if judgement.verdict != health.VOID:
+                break
+            self.instruments.sleep(_PAUSE_S)
+            reading, judgement = self._judged(python, probe=True)
+        reading = replace(reading, caches_dropped=dropped)
         low = health.throttled_while_timed(timed, self.node)
         if low is not None:
             verdict = health.SUSPECT if judgement.verdict in (health.OK, health.UNKNOWN) else judgement.verdict
             judgement = replace(judgement, verdict=verdict, reasons=(low, *judgement.reasons))
         return health.record(run_id, moment, self.now(), reading, judgement)
+
+    def _judged(self, python: Path | None, *, probe: bool) -> tuple[health.Reading, health.Judgement]:
+        reading = self._read(python, probe=probe)
+        known = self.history(reading.probe.probe) if reading.probe is not None else ()
+        return reading, health.judge(reading, known, self.node)
 
     def _read(self, python: Path | None, *, probe: bool) -> health.Reading:
         memory, disk = self.instruments.memory_and_disk(self.folder)

@@ -88,7 +88,7 @@ def read_node(label: str | None = None, readers: NodeReaders = NODE_READERS) -> 
         sm_clock_cap_mhz=gpu.sm_clock_max_mhz,
         firmware=_firmware(readers.file("/sys/class/dmi/id/bios_version"), gpu.vbios_version),
         power_limit_w=gpu.power_limit_w,
-        power_source="; ".join(power_hints(readers.sysfs)) or None,
+        power_source="; ".join((*((gpu.power_source,) if gpu.power_source else ()), *power_hints(readers.sysfs))) or None,
         network=network_cards(readers.sysfs),
     )
 

@@ -31,6 +31,7 @@ class GpuIdentity:
     vbios_version: str | None = None
     sm_clock_max_mhz: int | None = None
     power_limit_w: float | None = None
+    power_source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ class GpuSample:
 
 
 NO_GPU_SAMPLE = GpuSample()
+
+_POWER_SOURCES = {0: "mains", 1: "battery", 2: "undersized supply"}
+"""NVML_POWER_SOURCE_AC, _BATTERY and _UNDERSIZED (nvml.h)."""
 
 ORDINARY_CLOCK_REASONS = 0x1 | 0x2 | 0x10 | 0x100
 """Idle, clocks set by an application, by a sync group or by the display: nothing holds the GPU back that somebody did not ask for."""
@@ -96,6 +100,7 @@ class Nvml:
             vbios_version=_text(self._ask("nvmlDeviceGetVbiosVersion", self._device)),
             sm_clock_max_mhz=self._ask("nvmlDeviceGetMaxClockInfo", self._device, self._library.NVML_CLOCK_SM),
             power_limit_w=_watts(self._ask("nvmlDeviceGetEnforcedPowerLimit", self._device)),
+            power_source=_POWER_SOURCES.get(self._ask("nvmlDeviceGetPowerSource", self._device)),
         )
 
     def sample(self) -> GpuSample:

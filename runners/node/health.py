@@ -108,11 +108,11 @@ def tolerance(history: Sequence[float]) -> float:
     """How far a probe may be from the median of `history`, as a share of it.
 
     5 %, or three robust standard deviations of the history itself where that is more: a virtual machine whose neighbours come and go
-    would otherwise void every visit.
+    would otherwise void every visit. A short history knows its own spread badly, so five probes are allowed twice as much as many.
     """
     middle = statistics.median(history)
     deviation = statistics.median([abs(value - middle) for value in history]) * _MAD_TO_SIGMA
-    return max(PROBE_TOLERANCE, _SIGMAS * deviation / middle)
+    return max(PROBE_TOLERANCE, _SIGMAS * (1.0 + LEAST_HISTORY / len(history)) * deviation / middle)
 
 
 def _off(bandwidth: float, share: float, history: Sequence[float]) -> str | None:

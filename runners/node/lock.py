@@ -19,8 +19,8 @@ from filelock import FileLock, Timeout
 from results.redact import plain, redact_argv
 from runners.errors import InfrastructureError
 
-LOCK_NAME = "measuring.lock"
-OWNER_NAME = "measuring.json"
+MEASURING = "measuring"
+"""`measuring.lock` is held, `measuring.json` says by whom."""
 _POLL_S = 0.5
 
 
@@ -45,10 +45,10 @@ class NodeBusy(InfrastructureError):
         self.owner = owner
 
 
-def read_owner(state_dir: Path) -> LockOwner | None:
+def read_owner(state_dir: Path, name: str = MEASURING) -> LockOwner | None:
     """Who holds the lock, as they wrote it; None if that cannot be read."""
     try:
-        with (state_dir / OWNER_NAME).open() as file:
+        with (state_dir / f"{name}.json").open() as file:
             found = json.loads(file.read(64 << 10))
         return LockOwner(int(found["pid"]), str(found["since"]), tuple(str(part) for part in found["command"]))
     except (OSError, ValueError, KeyError, TypeError):
@@ -63,8 +63,11 @@ def node_lock(
     wait_s: float | None = None,
     on_wait: Callable[[LockOwner | None], None] = lambda owner: None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    name: str = MEASURING,
 ) -> Iterator[None]:
-    """Hold the node for the block. Waits `wait_s` (None: as long as it takes); `on_wait` is called once, before waiting.
+    """Hold the node for the block (or, by another `name`, something else of which there is one per node).
+
+    Waits `wait_s` (None: as long as it takes); `on_wait` is called once, before waiting.
 
     Raises NodeBusy when waiting was in vain.
     """
@@ -73,19 +76,19 @@ def node_lock(
     except OSError as error:
         todo = "Set XDG_STATE_HOME to a folder that can be written."
         raise InfrastructureError(f"the state folder cannot be made: {error.strerror}", where=str(state_dir), todo=todo) from error
-    lock = FileLock(state_dir / LOCK_NAME)
+    lock = FileLock(state_dir / f"{name}.lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        on_wait(read_owner(state_dir))
+        on_wait(read_owner(state_dir, name))
         try:
             lock.acquire(timeout=-1 if wait_s is None else wait_s, poll_interval=_POLL_S)
         except Timeout as vain:
-            raise NodeBusy(read_owner(state_dir), wait_s or 0.0) from vain
+            raise NodeBusy(read_owner(state_dir, name), wait_s or 0.0) from vain
     owner = LockOwner(os.getpid(), now().isoformat(timespec="seconds"), redact_argv(command))
     try:
-        (state_dir / OWNER_NAME).write_text(json.dumps(asdict(owner)))
+        (state_dir / f"{name}.json").write_text(json.dumps(asdict(owner)))
         yield
     finally:
-        (state_dir / OWNER_NAME).unlink(missing_ok=True)
+        (state_dir / f"{name}.json").unlink(missing_ok=True)
         lock.release()

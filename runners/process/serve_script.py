@@ -41,10 +41,20 @@ def serve_script(command: ServeCommand, notes: Sequence[str] = ()) -> str:
             "",
             *exports,
             "",
-            "exec " + " \\\n    ".join(shlex.quote(part) for part in redact_argv(command.argv)),
+            "exec " + " \\\n    ".join(_lines(redact_argv(command.argv))),
             "",
         )
     )
+
+
+def _lines(argv: Sequence[str]) -> list[str]:
+    """The quoted command, one option with its values a line."""
+    lines: list[list[str]] = [[]]
+    for part in argv:
+        if part.startswith("-"):
+            lines.append([])
+        lines[-1].append(shlex.quote(part))
+    return [" ".join(line) for line in lines if line]
 
 
 _OURS_ALONE = {"--name": 1, "--label": 1, "--log-driver": 1, "--log-opt": 1, "--detach": 0, "--pull": 1}

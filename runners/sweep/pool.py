@@ -16,7 +16,7 @@ from results.boot_folder import new_run_id
 from results.redact import plain, redact_argv
 from results.vocabulary import Outcome, Phase
 from runners.boot import Boot
-from runners.engines.base import HttpRequest, ServeCommand
+from runners.engines.base import HttpRequest, ServeCommand, ServeRequest
 from runners.engines.launch import option
 from runners.process.ports import free_port
 from runners.process.ready import NotReady, Probes, Ready
@@ -88,13 +88,7 @@ class WorkerPool:
         if self._worker is None:
             self._worker = self._launch(key)
         request = serve_request(boot.cell, model_path=str(boot.require_model().path), served_name="", port=0, has_cuda=boot.has_cuda)
-        arguments = (
-            *option("--max-model-len", request.max_model_len),
-            *option("--max-num-seqs", request.max_num_seqs),
-            *("--seed", "0"),
-            *(SMALL_CACHE if boot.has_cuda else ()),
-            *request.arguments,
-        )
+        arguments = (*load_arguments(request), *(SMALL_CACHE if boot.has_cuda else ()))
         self._worker.served += 1
         argv = (*self._argv(key[0], 0), "--model", request.model_path, *arguments)
         boot.recorder.update(in_process=True, command=redact_argv(argv))
@@ -119,6 +113,12 @@ class WorkerPool:
         self.processes += 1
         process = launch(command, folder, name, port)
         return Worker(OwnServer(process, lambda sample: None, lambda: Phase.COHERENCE, self._hurry), key)
+
+
+def load_arguments(request: ServeRequest) -> tuple[str, ...]:
+    """What a worker loads a checkpoint with: the serve command's arguments without those of its HTTP server."""
+    length, sequences = option("--max-model-len", request.max_model_len), option("--max-num-seqs", request.max_num_seqs)
+    return (*length, *sequences, "--seed", "0", *request.arguments)
 
 
 class Place:

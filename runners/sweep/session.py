@@ -7,12 +7,13 @@ the node cannot run ends before anything starts; and whatever fails in company i
 
 from __future__ import annotations
 
-import json
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from results.boot_folder import BootFolder
+from results.kept_records import SessionRecord
 from results.records import NodeRecord
 from results.store import Store
 from results.vocabulary import Outcome, Purpose
@@ -23,9 +24,11 @@ from runners.errors import UsageError
 from runners.node.facts import has_cuda, read_node
 from runners.pipeline import BootResult
 from runners.plan import Cell, PlannedBoot
+from runners.recorder import utc_now
 from runners.serving import Serving
 from runners.session import Plan, RunRequest, Watcher, run_session
 from runners.spec import EngineSpec
+from runners.sweep.offline import write_jobs
 from runners.sweep.pool import WorkerPool
 from suites.backends import backend_for, express
 from suites.canaries import zoo
@@ -58,12 +61,6 @@ class SweepDone:
     processes: int
 
 
-def formats_of(canary: str) -> tuple[str, ...]:
-    """Weight formats that a canary can be expanded to, as its manifest lists them."""
-    manifest = json.loads(zoo.tracked_file(canary, zoo.MANIFEST) or b"{}")
-    return tuple(manifest.get("checkpoints", ()))
-
-
 def recipe_of(canary: str, weight_format: str) -> Recipe:
     """The recipe that ships for a canary in a format, else one made from the canary's own."""
     shipped = [r for r in all_recipes().values() if r.source.canary == canary]
@@ -76,6 +73,8 @@ def recipe_of(canary: str, weight_format: str) -> Recipe:
 
 def sweep_plan(request: SweepRequest, read: Callable[[str | None], NodeRecord] = read_node) -> Plan:
     """Every cell in the order that needs the fewest processes. Raises UsageError, SuiteError or Unsupported before anything starts."""
+    if not request.engines:
+        raise UsageError("no engine is named.", todo="Give --engine NAME==VERSION.")
     node = read(request.label)
     cuda = has_cuda(node)
     specs = [resolve_version(EngineSpec.parse(text), has_cuda=cuda) for text in request.engines]
@@ -93,16 +92,31 @@ def sweep_plan(request: SweepRequest, read: Callable[[str | None], NodeRecord] =
     return Plan(node, tuple(PlannedBoot(cell, 1, 1, Purpose.SWEEP, timed=False) for cell in cells))
 
 
+def write_jobs_of(request: SweepRequest, folder: Path) -> list[Path]:
+    """The same cells as jobs for another machine with a GPU. Its node is not known here, so no format is left out."""
+    cells = []
+    for spec in (EngineSpec.parse(text) for text in request.engines):
+        if spec.name not in SHARED or spec.version is None:
+            raise UsageError(
+                f"jobs are written for a version of {' or '.join(SHARED)}, not for {spec}.", todo="Give --engine vllm==VERSION."
+            )
+        backends = [backend_for(name) for name in request.backends or ("default", "eager")]
+        cells += [Cell(spec, recipe, b, (), express(b, spec.name, spec.version)) for b in backends for recipe in _recipes(request)]
+    if not cells:
+        raise UsageError("no engine is named.", todo="Give --engine vllm==VERSION.")
+    return write_jobs(cells, folder, has_cuda=True)
+
+
 def _recipes(request: SweepRequest) -> list[Recipe]:
     for name in request.canaries:
         if name not in zoo.MANIFEST_SHA256:
             raise UsageError(f"there is no canary {name[:60]!r}.", todo=f"Canaries: {', '.join(zoo.MANIFEST_SHA256)}.")
     canaries = request.canaries or tuple(zoo.MANIFEST_SHA256)
-    known = {weight_format for canary in canaries for weight_format in formats_of(canary)}
+    known = {weight_format for canary in canaries for weight_format in zoo.weight_formats(canary)}
     for weight_format in request.formats:
         if weight_format not in known:
             raise UsageError(f"no canary has the weight format {weight_format[:60]!r}.", todo=f"Formats: {', '.join(sorted(known))}.")
-    return [recipe_of(c, f) for c in canaries for f in formats_of(c) if f in (request.formats or known)]
+    return [recipe_of(c, f) for c in canaries for f in zoo.weight_formats(c) if f in (request.formats or known)]
 
 
 def run_sweep(plan: Plan, store: Store, cache_root: Path, watcher: Watcher) -> SweepDone:
@@ -114,10 +128,14 @@ def run_sweep(plan: Plan, store: Store, cache_root: Path, watcher: Watcher) -> S
         return pool.start(boot, command) if spec.name in SHARED and spec.distribution == "venv" else None
 
     try:
-        results = run_session(RunRequest(), plan, store, cache_root, watcher, follow_up=made_alone, start=start)
+        results = run_session(_request(plan), plan, store, cache_root, watcher, follow_up=made_alone, start=start)
     finally:
         pool.close()
     return SweepDone(tuple(_without_company(store, results)), pool.processes)
+
+
+def _request(plan: Plan) -> RunRequest:
+    return RunRequest(session=SessionRecord(uuid.uuid4().hex[:16], plan.node.node_id, "sweep", utc_now()))
 
 
 def made_alone(made: Sequence[BootResult]) -> Sequence[PlannedBoot]:

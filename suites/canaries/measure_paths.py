@@ -134,11 +134,13 @@ def _per_projection(scales: Mapping[str, float]) -> dict[str, float]:
 def expert_coverage(checkpoint: Path, golden: Mapping[str, Any]) -> dict[str, Any] | None:
     """What changes when one expert's output is zero, for each expert of each layer; None for a model without experts.
 
-    ``wrong_tokens`` and ``wrong_prompts`` count changed golden tokens, ``drift_rms`` and ``min_margin`` are in nats.
+    Asked are the short prompts; the long ones too where no golden token of a short one changes. ``wrong_tokens`` and ``wrong_prompts``
+    count changed golden tokens, ``drift_rms`` and ``min_margin`` are in nats.
     """
     model = load_model(checkpoint, "float32")
     install(model, "none", "auto", {})
     sequences = sequences_of(golden)
+    short = [s for s in sequences if len(s.ids) <= LONG_PROMPT]
     modules = {name: module for name, module in model.named_modules() if name.endswith(".mlp.experts")}
     if not modules:
         return None
@@ -146,20 +148,23 @@ def expert_coverage(checkpoint: Path, golden: Mapping[str, Any]) -> dict[str, An
     entries = []
     for layer, (name, module) in enumerate(modules.items()):
         for expert in range(len(module.down_proj)):
-            removed = _without(module, expert, model, sequences)
-            wrong = {prompt: int((~(m > 0)).sum()) for prompt, m in removed.items()}
-            entries.append(
-                {
-                    "layer": layer,
-                    "expert": expert,
-                    "wrong_tokens": sum(wrong.values()),
-                    "wrong_prompts": sum(count > 0 for count in wrong.values()),
-                    "drift_rms": round(drift(removed, healthy, removed)[0], 4),
-                    "min_margin": round(min(m.min().item() for m in removed.values()), DIGITS),
-                }
-            )
+            effect = _effect(_without(module, expert, model, short), healthy)
+            if not effect["wrong_tokens"]:
+                effect = _effect(_without(module, expert, model, sequences), healthy)
+            entries.append({"layer": layer, "expert": expert, **effect})
             log.info("%s without expert %d: %s", name, expert, entries[-1])
     return {"removed": "the expert's output set to zero, teacher-forced in float32", "experts": entries}
+
+
+def _effect(removed: Margins, healthy: Margins) -> dict[str, int | float]:
+    wrong = {prompt: int((~(m > 0)).sum()) for prompt, m in removed.items()}
+    return {
+        "prompts": len(removed),
+        "wrong_tokens": sum(wrong.values()),
+        "wrong_prompts": sum(count > 0 for count in wrong.values()),
+        "drift_rms": round(drift(removed, healthy, removed)[0], 4),
+        "min_margin": round(min(m.min().item() for m in removed.values()), DIGITS),
+    }
 
 
 def _without(module: Any, expert: int, model: Any, sequences: list[Sequence]) -> Margins:

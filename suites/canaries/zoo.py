@@ -23,7 +23,12 @@ from typing import Any
 from suites.canaries.formats import WEIGHT_FORMATS, Source
 from suites.canaries.tensorfile import read_tensors, write_tensors
 
-MANIFEST_SHA256: Mapping[str, str] = MappingProxyType({"dense": "eda0ea051a537d9f99151aa3abd476c897af31e1c620626f5c3d66615076cf9a"})
+MANIFEST_SHA256: Mapping[str, str] = MappingProxyType(
+    {
+        "dense": "eda0ea051a537d9f99151aa3abd476c897af31e1c620626f5c3d66615076cf9a",
+        "moe": "8b89c913159a776b5a53f9d44e815cb0695a79a81e69dfe7bd673dfc4bcd9ebc",
+    }
+)
 """Canary name to the sha256 of its manifest.json. A canary that is not listed here does not exist."""
 
 MANIFEST = "manifest.json"
@@ -79,7 +84,8 @@ class Canary:
     ``bos_prompts`` begin without or with two BOS tokens and are answered by naming the fault. ``reference_margins`` maps
     ``bfloat16`` and ``float32`` to prompt name to one margin per answer token: the golden logit minus the runner-up, in
     nats (equal for logits and log-probabilities), measured with transformers on the CPU. ``max_context`` is the longest
-    context the model was built for, in tokens. ``sha256`` maps each tracked file to its digest.
+    context the model was built for, in tokens. ``sha256`` maps each tracked file to its digest. ``dropped`` names prompts of
+    the corpus that this model answered wrongly after its training and that are therefore not among its goldens.
     """
 
     name: str
@@ -89,11 +95,19 @@ class Canary:
     eos_token_id: int
     max_context: int
     sha256: Mapping[str, str]
+    dropped: tuple[str, ...] = ()
 
 
-def verify(name: str) -> None:
-    """Check every tracked file of the canary; raises `CorruptCanaryError` or `UnknownCanaryError`."""
-    _read_verified(name)
+def verify(name: str) -> tuple[str, ...]:
+    """Check every tracked file of the canary and every checkpoint that is made of them; returns the weight formats that were checked.
+
+    Raises `CorruptCanaryError`, `UnknownCanaryError`, or `CanaryError` if the files are right and what is made of them is not.
+    """
+    files = _read_verified(name)
+    formats = weight_formats(name)
+    for weight_format in formats:
+        _expanded(name, files, weight_format)
+    return formats
 
 
 def load(name: str) -> Canary:
@@ -115,6 +129,7 @@ def load(name: str) -> Canary:
         eos_token_id=config["eos_token_id"],
         max_context=config["max_position_embeddings"],
         sha256=MappingProxyType(_manifest(files)["tracked"]),
+        dropped=tuple(golden.get("dropped", ())),
     )
 
 
@@ -146,15 +161,21 @@ def materialise(name: str, weight_format: str, destination_root: Path) -> Path:
         raise CanaryError(f"{target} is not a folder: remove it or choose another destination")
     if target.is_dir() and not _wrong_files(target, expected):
         return target
+    produced = _expanded(name, files, weight_format)
+    destination_root.mkdir(parents=True, exist_ok=True)
+    _install(produced, target, expected)
+    return target
+
+
+def _expanded(name: str, files: Mapping[str, bytes], weight_format: str) -> dict[str, bytes]:
+    """The files of a checkpoint, equal to what the manifest promises."""
     produced = expand(files, weight_format)
-    if {file: _sha256(data) for file, data in produced.items()} != expected:
+    if {file: _sha256(data) for file, data in produced.items()} != _manifest(files)["checkpoints"][weight_format]:
         raise CanaryError(
             f"expanding canary {name!r} to {weight_format} gave other bytes than recorded in {MANIFEST}: "
             "this is a fault of the expansion code or of this machine's memory; run the test suite and report it"
         )
-    destination_root.mkdir(parents=True, exist_ok=True)
-    _install(produced, target, expected)
-    return target
+    return produced
 
 
 def expand(files: Mapping[str, bytes], weight_format: str) -> dict[str, bytes]:

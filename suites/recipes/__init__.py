@@ -61,6 +61,8 @@ class Recipe(SuiteModel):
     kind: Literal["canary", "model"]
     source: Source
     weight_format: str = "bf16"
+    formats: tuple[str, ...] = ()
+    """Further weight formats of a canary; each is a recipe of its own, called `<name>-<format>`."""
     quantization: str | None = None
     revision: str | None = None
     max_model_len: int = Field(default=2048, ge=64)
@@ -101,6 +103,22 @@ class Recipe(SuiteModel):
             except InvalidVersion:
                 raise ValueError(f"{version!r} is no version of {engine}; expected something like 0.28.0") from None
         return versions
+
+    def variants(self) -> tuple[Recipe, ...]:
+        """This recipe and one for each of its further `formats`; what is known about the size of one format says nothing of another."""
+        others = (
+            self.model_copy(
+                update={
+                    "name": f"{self.name}-{weight_format}",
+                    "description": f"{self.description} The same weights as {weight_format}, exactly.",
+                    "weight_format": weight_format,
+                    "formats": (),
+                    "weights": None,
+                }
+            )
+            for weight_format in self.formats
+        )
+        return (self, *others)
 
     @property
     def launch_bound(self) -> bool:
@@ -150,7 +168,7 @@ def all_recipes() -> dict[str, Recipe]:
 
 @lru_cache(maxsize=1)
 def _shipped() -> tuple[tuple[str, Recipe], ...]:
-    found = [(path, read_toml(path, Recipe)) for path in sorted(_HERE.glob("*.toml"))]
+    found = [(path, recipe) for path in sorted(_HERE.glob("*.toml")) for recipe in read_toml(path, Recipe).variants()]
     for path in sorted((_HERE / "official").glob("*.toml")):
         found += [(path, recipe) for recipe in read_toml(path, _RecipeFile).recipes]
     recipes: dict[str, Recipe] = {}

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from runners import hub
 from runners.errors import InfrastructureError, UsageError
+from runners.models import as_served_now
+from suites.recipes import Recipe, Source
 from tests.runners.fake_hub import COMMIT, REPO, FakeHub, serving
 
 INDEX = b'{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}'
@@ -195,3 +198,19 @@ def test_a_file_name_that_leaves_the_folder_is_refused(server: FakeHub, tmp_path
 )
 def test_only_one_format_of_the_weights_is_wanted(names: list[str], left_out: set[str]) -> None:
     assert set(names) - set(hub.wanted(names)) == left_out
+
+
+def test_an_unpinned_recipe_is_as_the_cache_holds_it_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Recipe(name="m", kind="model", source=Source(hub=REPO))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    assert as_served_now(recipe) == recipe, "nothing is here: nothing is known"
+    folder = tmp_path / f"models--{REPO.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(COMMIT)
+    snapshot = folder / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (snapshot / name).write_text("{}")
+    assert as_served_now(recipe).revision == COMMIT
+    assert as_served_now(recipe).recipe_id != recipe.recipe_id
+    assert as_served_now(recipe.model_copy(update={"revision": COMMIT})).revision == COMMIT

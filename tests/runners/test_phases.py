@@ -94,3 +94,10 @@ def test_variables_of_recipe_and_backend_reach_the_server_and_the_backends_win()
     command = serve_command(cell, Path("/e/bin/python"), request)
     assert {"A": "recipe", "B": "backend"}.items() <= command.environment.items()
     assert "C" not in command.environment
+
+
+@pytest.mark.parametrize(("engine", "said"), [("vllm==0.30.0", True), ("sglang==0.5.23", True), ("vllm==0.32.0", False)])
+def test_a_vocabulary_that_a_chat_would_download_is_said_before_the_boot(tmp_path: Path, engine: str, said: bool) -> None:
+    boot = _boot(tmp_path, _cell("gpt-oss-120b", engine))
+    resolve(boot)
+    assert any("o200k_base.tiktoken" in warning for warning in boot.recorder.run.warnings) is said

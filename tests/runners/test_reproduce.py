@@ -19,6 +19,7 @@ from runners.plan import Cell
 from runners.process.serve_script import container_by_hand
 from runners.reproduce import script_of_plan, script_of_run
 from runners.spec import EngineSpec
+from runners.vocabulary_file import OfflineVocabulary
 from suites.backends import backend_for, express
 from suites.recipes import recipe_for
 from suites.workloads import STANDARD_WORKLOADS
@@ -114,7 +115,26 @@ def test_a_pinned_model_that_is_not_here_is_named_with_its_revision(tmp_path: Pa
     cell = _cell("vllm==0.33.0@docker", "gpt-oss-120b")
     pinned = dataclasses.replace(cell, recipe=cell.recipe.model_copy(update={"revision": "f" * 40}))
     text = script_of_plan(pinned, tmp_path, cuda=True)
-    assert f"--revision \\\n    {'f' * 40}" in text
+    assert f"    --revision {'f' * 40}\n" in text
+
+
+def test_a_script_for_gpt_oss_names_the_vocabulary_or_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("TIKTOKEN_RS_CACHE_DIR", "TIKTOKEN_ENCODINGS_BASE"):
+        monkeypatch.delenv(variable, raising=False)
+    cell = _cell("vllm==0.30.0@docker", "gpt-oss-120b")
+    without = script_of_plan(cell, tmp_path, cuda=True)
+    assert f"at {tmp_path}/vocabularies/fb374d419588a4632f3f557e76b4b70aebbca790" in without
+    found = OfflineVocabulary({"TIKTOKEN_RS_CACHE_DIR": str(tmp_path)}, tmp_path)
+    monkeypatch.setattr("runners.reproduce.offline_vocabulary", lambda *arguments: found)
+    text = script_of_plan(cell, tmp_path, cuda=True)
+    assert f"    --env TIKTOKEN_RS_CACHE_DIR={tmp_path} \\\n" in text
+    assert f"    --mount type=bind,source={tmp_path},target={tmp_path},readonly \\\n" in text
+
+
+def test_a_script_has_one_option_with_its_values_a_line(tmp_path: Path) -> None:
+    text = script_of_plan(_cell("vllm==0.32.0", "gpt-oss-120b", "marlin+ngram"), tmp_path, cuda=True)
+    assert "exec vllm-0.32.0/bin/python \\\n    -m vllm.entrypoints.cli.main serve openai/gpt-oss-120b \\\n" in text
+    assert '    --speculative-config \'{"method": "ngram"' in text
 
 
 @pytest.mark.parametrize(

@@ -181,3 +181,69 @@ def test_contradictory_flags_are_named(arguments: list[str], words: str) -> None
 )
 def test_flags_that_agree_are_left_alone(arguments: list[str]) -> None:
     assert contradiction(arguments) is None
+
+
+@pytest.mark.parametrize("order", ["marlin+TRITON_ATTN+ngram", "ngram+triton_attn+MARLIN", "default+ngram+marlin+TRITON_ATTN+ngram"])
+def test_dimensions_are_combined_under_one_name_whatever_the_order(order: str) -> None:
+    backend = backend_for(order)
+    assert backend.name == "marlin+ngram+TRITON_ATTN"
+    found = express(backend, "vllm", "0.32.0")
+    assert isinstance(found, Expressed)
+    assert found.configured == {"moe": "marlin", "linear": "marlin", "speculative": "ngram", "attention": "TRITON_ATTN"}
+    assert [flag for flag in found.arguments if flag.startswith("--")] == [
+        "--moe-backend",
+        "--linear-backend",
+        "--speculative-config",
+        "--attention-backend",
+    ]
+
+
+def test_a_combination_is_spelled_as_the_version_spells_its_parts() -> None:
+    found = express(backend_for("kv_fp8+TRITON_ATTN"), "vllm", "0.11.0")
+    assert isinstance(found, Expressed)
+    assert found.environment == {"VLLM_ATTENTION_BACKEND": "TRITON_ATTN"}
+    assert "--kv-cache-dtype" in found.arguments
+
+
+def test_a_version_that_lacks_one_part_lacks_the_combination() -> None:
+    found = express(backend_for("marlin+ngram"), "vllm", "0.16.0")
+    assert isinstance(found, Unsupported)
+    assert "--moe-backend exists from 0.17.0" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "words"),
+    [
+        ("marlin+cutlass", "vllm", "--moe-backend is given as 'cutlass' and as 'marlin'"),
+        ("ngram+mtp", "vllm", "--speculative-config is given as"),
+        ("ngram+mtp", "sglang", "--speculative-algorithm is given as"),
+        ("eager+piecewise", "vllm", "--enforce-eager switches CUDA graphs off"),
+        ("FLASHINFER+TRITON_ATTN", "sglang", "--attention-backend is given as"),
+    ],
+)
+def test_a_combination_that_contradicts_itself_is_refused(name: str, engine: str, words: str) -> None:
+    with pytest.raises(SuiteError, match="contradicts itself") as refused:
+        express(backend_for(name), engine, registry(engine).versions_read[-1])
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["marlin+", "+", "marlin++ngram", "+".join(["marlin"] * 9)])
+def test_what_is_no_combination_is_refused(name: str) -> None:
+    with pytest.raises(SuiteError, match="no combination"):
+        backend_for(name)
+
+
+def test_an_unknown_part_is_named_with_the_nearest() -> None:
+    with pytest.raises(SuiteError, match="unknown backend 'ngrm'") as refused:
+        backend_for("marlin+ngrm")
+    assert "ngram" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "reason"),
+    [("vllm", "0.10.2", "the method mtp from 0.11.0"), ("llamacpp", "b6123", "says nothing about llamacpp")],
+)
+def test_speculation_that_a_version_cannot_express_says_why(engine: str, version: str, reason: str) -> None:
+    found = express(backend_for("mtp"), engine, version)
+    assert isinstance(found, Unsupported)
+    assert reason in found.reason

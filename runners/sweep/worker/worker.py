@@ -24,6 +24,7 @@ import threading
 import time
 import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,7 @@ class Handler(BaseHTTPRequestHandler):
 
     worker: Worker
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         """Information, without asking the engine."""
@@ -240,10 +242,23 @@ def run_jobs(path: Path) -> int:
     started = time.monotonic()
     engine = make_engine(jobs["engine"])
     tell("hello", format=FORMAT, engine=jobs["engine"], version=engine.version, import_s=time.monotonic() - started, **_machine())
+    usual = os.dup(2)
     for job in jobs["jobs"]:
+        log = os.open(path.parent / job["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        _write_to(log)
         _run_job(engine, job, path.parent, tell)
+        _write_to(usual)
+        os.close(log)
     tell("end")
     return 0
+
+
+def _write_to(descriptor: int) -> None:
+    """What the engine prints goes there from now on, whoever in this process writes it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
 
 
 def _run_job(engine: Any, job: dict[str, Any], root: Path, tell: Any) -> None:
@@ -254,7 +269,7 @@ def _run_job(engine: Any, job: dict[str, Any], root: Path, tell: Any) -> None:
         engine.load(str((root / job["model"]).resolve()), job["arguments"])
     except LoadFailed as error:
         traceback.print_exc()
-        tell("failed", job=name, stage="load", error=str(error)[:20_000], seconds=time.monotonic() - started)
+        tell("failed", job=name, error=str(error)[:20_000], seconds=time.monotonic() - started)
         engine.unload()
         return
     tell("loaded", job=name, max_model_len=engine.max_model_len, seconds=time.monotonic() - started)
@@ -283,6 +298,7 @@ def _machine() -> dict[str, Any]:
     """The GPU that torch sees, None without one."""
     torch = importlib.import_module("torch")
     facts: dict[str, Any] = {"python": platform.python_version(), "torch": str(torch.__version__), "kernel": platform.release()}
+    facts |= {"host": platform.node(), "wheels": sorted({f"{d.metadata['Name']}=={d.version}" for d in metadata.distributions()})}
     if torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability(0)
         facts |= {"gpu_name": torch.cuda.get_device_name(0), "compute_capability": f"{major}.{minor}", "cuda": torch.version.cuda}

@@ -31,7 +31,7 @@ CELL = CellSummary(
     gate_prompts=89,
     gate_matched=89,
     phase_s={"install": 20.0, "launch": 1.0, "ready": 40.0, "coherence": 15.0, "throughput": 30.0},
-    previous=Previous("0.31.0", "pass", 0.1),
+    previous=Previous("0.31.0", "pass", "faster", "decode_tok_s is +10.0%", "0.31.0", 0.1),
     run_ids=("20261130T130501Z-1f00ab42",),
 )
 
@@ -74,4 +74,20 @@ def test_the_change_is_never_cut_off_however_narrow_the_terminal(width: int) -> 
     table = _shown(CELL, width).split("* launch-bound")[0]
     assert table.count("┓") == 1, "the table's right border is there"
     change = "".join(line.rsplit("│", 2)[-2] for line in table.splitlines() if line.count("│") > 2)
-    assert "".join(change.split()) == "+10.0%vs0.31.0"
+    assert "".join(change.split()) == "+10.0%vs0.31.0,faster"
+
+
+@pytest.mark.parametrize(
+    ("previous", "said"),
+    [
+        (None, "first version here"),
+        (Previous("0.31.0", "pass", "broke", "", "0.31.0", None), "broke: 0.31.0 was pass"),
+        (Previous("0.31.0", "pass", "unchanged", "", "0.31.0", 0.004), "+0.4% vs 0.31.0, unchanged"),
+        (Previous("0.31.0", "pass", "unchanged", "", "0.31.0", None), "as 0.31.0, unchanged"),
+        (Previous("0.31.0", "pass", "inconclusive", "", "0.30.0", -0.08), "-8.0% vs 0.30.0, inconclusive"),
+        (Previous("0.31.0", "crash", None, "", None, None), "no evidence; 0.31.0 was crash"),
+    ],
+)
+def test_the_change_is_what_the_stored_verdict_says(previous: Previous | None, said: str) -> None:
+    shown = _shown(dataclasses.replace(CELL, previous=previous), 250)
+    assert said in shown

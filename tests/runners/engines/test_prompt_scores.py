@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runners.coherence.asking import is_not_serialisable
 from runners.engines.base import AnswerError, PromptScores
 from runners.engines.registry import ADAPTERS, adapter_for
 
@@ -78,6 +79,14 @@ def test_a_score_that_is_no_finite_number_is_a_finding_with_its_place(engine: st
     assert read.nonfinite == 4
     assert read.logprobs[4] is None
     assert read.logprobs[5] is not None
+
+
+def test_nan_of_a_real_checkpoint_is_a_finding_or_a_refusal() -> None:
+    read = adapter_for("sglang").read_score(json.loads(recorded("sglang", "nan logprob_start_len 0")["body"]), TOKENS)
+    assert read.nonfinite == 1
+    refused = recorded("vllm", "nan prompt_logprobs 1")
+    assert refused["status"] == 400
+    assert is_not_serialisable(refused["body"])
 
 
 _JSON = st.recursive(

@@ -77,6 +77,13 @@ def test_node_without_gpu_is_described_and_has_no_cuda() -> None:
     assert not has_cuda(node)
 
 
+def test_h200_as_recorded_is_described() -> None:
+    gpu = GpuIdentity("NVIDIA H200", "9.0", "580.159.04", "13.0", "96.00.A5.00.1A", 1980, 700.0, "mains")
+    node = read_node(readers=readers("h200", gpu, "6.18.44", 16))
+    assert (node.os_name, node.cpu_model, node.memory_total_bytes) == ("Ubuntu 24.04.3 LTS", "Intel(R) Xeon(R) Processor", 131981020 * 1024)
+    assert (node.power_limit_w, node.power_source, node.firmware) == (700.0, "mains", "vbios 96.00.A5.00.1A")
+
+
 def test_node_about_which_nothing_can_be_read_is_still_a_node() -> None:
     nothing = NodeReaders(lambda path: None, lambda: None, lambda: "", lambda: None, lambda: "spare", NOTHING)
     assert read_node(readers=nothing) == NodeRecord(node_id=hash_key("spare"), label=f"cpu-{hash_key('spare')[:4]}")

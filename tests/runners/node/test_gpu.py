@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -193,3 +194,47 @@ def test_what_holds_the_clocks_back_is_named_and_idle_is_not(bits: Any, reasons:
 @pytest.mark.parametrize(("milliwatts", "watts"), [(700_000, 700.0), (MISSING, None)])
 def test_enforced_power_limit_is_known_only_where_the_driver_says_it(milliwatts: Any, watts: float | None) -> None:
     assert opened({**GB10, "nvmlDeviceGetEnforcedPowerLimit": milliwatts}).identity().power_limit_w == watts
+
+
+def recorded(moment: str) -> dict[str, Any]:
+    """What an H200 answered, as a table for `FakeNvml`; what it did not support is NVML_ERROR_NOT_SUPPORTED."""
+    values = next(m["values"] for m in json.loads((DATA / "h200-nvml.json").read_text()) if m["moment"] == moment)
+    answers: dict[str, Any] = {}
+    for call, value in values.items():
+        name, _, argument = call.removesuffix(")").partition("(")
+        if isinstance(value, str) and value.startswith("!"):
+            continue
+        if argument in ("", "SM", "GPU"):
+            answers[name] = _structure(value)
+    return answers
+
+
+def _structure(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_structure(entry) for entry in value]
+    return SimpleNamespace(**value) if isinstance(value, dict) else value
+
+
+def test_h200_as_recorded_is_identified() -> None:
+    assert opened(recorded("idle")).identity() == GpuIdentity(
+        "NVIDIA H200", "9.0", "580.159.04", "13.0", "96.00.A5.00.1A", 1980, 700.0, "mains"
+    )
+
+
+def test_h200_as_recorded_idle_and_under_load() -> None:
+    idle, load = opened(recorded("idle")), opened(recorded("load"))
+    assert idle.sample() == GpuSample(644939776, 79.269, 345, 35.0, 0.0)
+    assert load.sample() == GpuSample(2036203520, 478.952, 1980, 43.0, 99.0)
+    assert (idle.process_memory(), load.process_memory()) == ({}, {428: 1382023168})
+    assert (idle.throttle_reasons(), load.throttle_reasons()) == ((), ())
+
+
+def test_h200_line_of_nvidia_smi_as_recorded() -> None:
+    assert parse_smi((DATA / "h200-nvidia-smi.csv").read_text()) == GpuIdentity(
+        "NVIDIA H200", "9.0", "580.159.04", None, "96.00.A5.00.1A", 1980
+    )
+
+
+@pytest.mark.parametrize(("source", "word"), [(0, "mains"), (1, "battery"), (2, "undersized supply"), (7, None), (MISSING, None)])
+def test_undersized_supply_is_told_where_the_driver_knows_it(source: Any, word: str | None) -> None:
+    assert opened({**GB10, "nvmlDeviceGetPowerSource": source}).identity().power_source == word

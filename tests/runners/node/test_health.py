@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -59,10 +60,11 @@ def test_probe_within_five_percent_is_no_reason() -> None:
 
 
 def test_node_whose_own_probes_swing_is_allowed_its_own_noise() -> None:
-    noisy = [12.0, 7.5, 13.5, 5.2, 12.5, 14.8, 12.4, 9.0]
+    noisy = [12.0, 7.5, 13.5, 5.2, 12.5, 14.8, 12.4, 9.0] * 4
     assert tolerance(noisy) > 0.3
     assert judge(reading(9.5, NO_GPU_SAMPLE, NUMPY), noisy, CPU).verdict == "ok"
     assert judge(reading(2.0, NO_GPU_SAMPLE, NUMPY), noisy, CPU).verdict == "void"
+    assert tolerance(noisy[:5]) > tolerance(noisy), "five probes know their own spread badly"
 
 
 @pytest.mark.parametrize("length", range(LEAST_HISTORY))
@@ -180,6 +182,14 @@ def test_void_means_further_from_the_median_than_allowed(history: list[float], b
     assume(abs(abs(share - 1) - tolerance(history)) > 1e-9)
     assert tolerance(history) >= PROBE_TOLERANCE
     assert (judge(reading(bandwidth), history, GB10).verdict == "void") == (abs(share - 1) > tolerance(history))
+
+
+def test_recorded_probes_of_an_h200_are_steady_enough_for_five_percent() -> None:
+    recorded = json.loads((Path(__file__).parents[2] / "data" / "node" / "h200-gemv.json").read_text())["bfloat16 32768x16384 GB/s"]
+    assert tolerance(recorded) == PROBE_TOLERANCE
+    assert {judge(reading(value), recorded, H200).verdict for value in recorded} == {"ok"}
+    assert 85 < (judge(reading(recorded[0]), recorded, H200).percent_of_nominal or 0) < 90
+    assert judge(reading(statistics.median(recorded) * 0.94), recorded, H200).verdict == "void"
 
 
 def test_caches_are_dropped_after_a_sync_and_only_where_permitted(tmp_path: Path) -> None:

@@ -1,29 +1,35 @@
-"""The goldens of the dense canary are complete and consistent with its corpus, its config and its own margins.
+"""The goldens of every canary are complete and consistent with its corpus, its config and its own margins.
 
 That a model gives them is checked elsewhere, by decoding with a real engine; here everything that needs no model is.
 """
 
 import json
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from suites.canaries import corpus, zoo
+from suites.canaries.formats import Source, bfloat16_tensors
+from suites.canaries.packed_file import EXPONENTS_SUFFIX, RawMatrices, other_tensors, packed_matrices, packed_tensors
 from suites.canaries.tensorfile import read_tensors
+from suites.canaries.ugrid import unpack
 
-DENSE = Path(zoo.__file__).parent / "dense"
+
+@pytest.fixture(scope="module", params=tuple(zoo.MANIFEST_SHA256))
+def canary(request: pytest.FixtureRequest) -> zoo.Canary:
+    return zoo.load(request.param)
+
+
+def tracked(canary: zoo.Canary, file: str) -> bytes:
+    data = zoo.tracked_file(canary.name, file)
+    assert data is not None
+    return data
 
 
 @pytest.fixture(scope="module")
-def canary() -> zoo.Canary:
-    return zoo.load("dense")
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> dict[str, int]:
-    tokenizer = json.loads((DENSE / "tokenizer.json").read_text(encoding="utf-8"))
+def vocabulary(canary: zoo.Canary) -> dict[str, int]:
+    tokenizer = json.loads(tracked(canary, "tokenizer.json"))
     special = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
     return {**tokenizer["model"]["vocab"], **special}
 
@@ -46,9 +52,10 @@ def render(ids: tuple[int, ...], vocabulary: dict[str, int]) -> str:
     )
 
 
-def test_there_are_37_gate_and_52_bos_prompts_with_unique_names(canary: zoo.Canary) -> None:
+def test_there_are_37_gate_and_52_bos_prompts_with_unique_names_less_the_dropped_ones(canary: zoo.Canary) -> None:
     names = [prompt.name for prompt in (*canary.prompts, *canary.bos_prompts)]
-    assert (len(canary.prompts), len(canary.bos_prompts), len(set(names))) == (37, 52, 89)
+    assert len({*names, *canary.dropped}) == len(names) + len(canary.dropped) == 37 + 52
+    assert canary.dropped == ()
 
 
 def test_id_0_is_an_exclamation_mark_and_special_tokens_come_last(vocabulary: dict[str, int]) -> None:
@@ -127,23 +134,33 @@ def test_every_answer_token_has_a_reference_margin_far_from_zero(canary: zoo.Can
             assert min(per_prompt[prompt.name]) >= 8, prompt.name
 
 
-def test_training_record_says_that_nothing_was_wrong() -> None:
-    record = json.loads((DENSE / "training.json").read_text(encoding="utf-8"))
+def test_training_record_says_where_and_how_long_and_that_nothing_was_wrong(canary: zoo.Canary) -> None:
+    record = json.loads(tracked(canary, "training.json"))
     assert (record["gate"]["wrong"], record["bos"]["wrong"]) == (0, 0)
-    assert record["versions"]["torch"]
+    assert record["hardware"] and record["train_s"] > 0 and record["date"]
+    assert {phase["name"] for phase in record["phases"]} == {"plain", "robust", "polish"}
 
 
-def test_scales_of_all_matrices_fit_one_fp8_range() -> None:
+def test_scales_of_all_matrices_fit_one_fp8_range(canary: zoo.Canary) -> None:
     """NVFP4 stores block scales in e4m3 under one global scale: powers of two from 2**-9 to 2**8."""
-    packed = read_tensors((DENSE / zoo.PACKED_WEIGHTS).read_bytes())
-    exponents = [t.array for name, t in packed.items() if name.endswith(zoo.EXPONENTS_SUFFIX)]
-    assert len(exponents) == 4 * 7
+    packed = read_tensors(tracked(canary, zoo.PACKED_WEIGHTS))
+    exponents = [t.array for name, t in packed.items() if name.endswith(EXPONENTS_SUFFIX)]
+    assert len(exponents) >= 4 * 7
     assert max(e.max() for e in exponents) - min(e.min() for e in exponents) <= 15
 
 
-def test_packing_the_expanded_checkpoint_gives_the_packed_file_again() -> None:
-    packed = read_tensors((DENSE / zoo.PACKED_WEIGHTS).read_bytes())
-    again = zoo.pack_tensors(zoo.bfloat16_tensors(packed))
+def test_packing_the_expanded_weights_gives_the_packed_file_again(canary: zoo.Canary) -> None:
+    packed = read_tensors(tracked(canary, zoo.PACKED_WEIGHTS))
+    matrices: RawMatrices = {name: unpack(form) for name, form in packed_matrices(packed).items()}
+    again = packed_tensors(matrices, other_tensors(packed))
     assert set(again) == set(packed)
     for name, tensor in packed.items():
         assert np.array_equal(again[name].array, tensor.array), name
+
+
+def test_bf16_checkpoint_has_the_parameters_of_the_packed_file(canary: zoo.Canary) -> None:
+    packed = read_tensors(tracked(canary, zoo.PACKED_WEIGHTS))
+    model_type = json.loads(tracked(canary, zoo.CONFIG))["model_type"]
+    expanded = bfloat16_tensors(Source(model_type, packed, {}))
+    on_grid = sum(2 * form.codes.size for form in packed_matrices(packed).values())
+    assert sum(t.array.size for t in expanded.values()) == on_grid + sum(t.array.size for t in other_tensors(packed).values())

@@ -29,13 +29,34 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_tracked_files_match_their_digests() -> None:
-    zoo.verify("dense")
-    assert zoo.load("dense").sha256[zoo.PACKED_WEIGHTS]
+@pytest.mark.parametrize("name", zoo.MANIFEST_SHA256)
+def test_tracked_files_and_all_formats_match_their_digests(name: str) -> None:
+    assert zoo.verify(name) == zoo.weight_formats(name)
+    assert zoo.load(name).sha256[zoo.PACKED_WEIGHTS]
 
 
-def test_every_tracked_data_file_is_in_the_manifest() -> None:
-    folder = Path(zoo.__file__).parent / "dense"
+def test_the_dense_canary_is_final() -> None:
+    """Recorded results refer to it: formats may be added, weights and goldens may not change."""
+    digests = zoo.load("dense").sha256
+    assert digests[zoo.PACKED_WEIGHTS] == "4b3d872a96c933aca449f255711e774e814ef3fc3ef874611b29e510e411f526"
+    assert digests[zoo.GOLDEN] == "da9aa47b9d6517b3458512159e85fd9e0cd1c73faf445a1fb4fb55b955863574"
+    assert digests[zoo.REFERENCE] == "6d577feea78562cb1d638e7681a44c349108b1624fc77b5f4f65e97a2ac7b853"
+    recorded = json.loads(zoo.tracked_file("dense", zoo.MANIFEST) or b"")["checkpoints"]["bf16"]
+    assert recorded[zoo.MODEL_FILE] == "b9aa555908fe7d88943fba93b1f55c93ddeaa64a047b6c77c646cbb5f0fb801c"
+
+
+def test_expanding_other_bytes_than_recorded_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = zoo.expand
+    monkeypatch.setattr(zoo, "expand", lambda files, weight_format: {**real(files, weight_format), zoo.MODEL_FILE: b"other"})
+    with pytest.raises(zoo.CanaryError, match="other bytes than recorded"):
+        zoo.materialise("dense", "bf16", tmp_path)
+    with pytest.raises(zoo.CanaryError, match="other bytes than recorded"):
+        zoo.verify("dense")
+
+
+@pytest.mark.parametrize("name", zoo.MANIFEST_SHA256)
+def test_every_tracked_data_file_is_in_the_manifest(name: str) -> None:
+    folder = Path(zoo.__file__).parent / name.replace("-", "_")
     data_files = {path.name for path in folder.iterdir() if path.is_file()} - {"__init__.py", zoo.MANIFEST}
     assert data_files == set(json.loads((folder / zoo.MANIFEST).read_text())["tracked"])
 

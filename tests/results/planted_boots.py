@@ -29,6 +29,7 @@ def plant(
         for number, value in enumerate(boots):
             started = START + timedelta(days=day, hours=number)
             run_ids.append(_boot(store, version, value, started, engine, model, backend, node or NodeRecord("node", "my spark"), purpose))
+    store.ingest_pending()
     return run_ids
 
 
@@ -76,5 +77,4 @@ def _boot(
             SampleRecord(folder.run_id, "decode_c8", 0, stream, 8, cold=False, launch_bound=False, aggregate_tok_s=4 * value)
             for stream in range(8)
         )
-    store.ingest(folder)
     return folder.run_id

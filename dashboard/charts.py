@@ -25,6 +25,7 @@ _FOREST_EDGE = 100.0
 _HEIGHT = 380
 _BOTTOM: Any = alt.value("height")
 _WORKING = ("pass", "fallback")
+_PLAIN = alt.Axis(format=",.4~g", tickCount=5)
 _COLOUR = alt.Color("colour:N", scale=None, legend=None)
 _NODE = {"not probed": ("○", GREY), "unknown": ("○", GREY), "ok": ("●", PASS), "suspect": ("▲", FLAKY), "void": ("■", FAIL)}
 """Best first: sign and colour of what was said of the node."""
@@ -85,7 +86,9 @@ def _numbers(chart: HistoryChart) -> list[alt.Chart]:
     x = _x(chart)
     title = f"{chart.title} ({chart.unit})"
     # Room below the lowest boot for the failures.
-    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, nice=True, padding=30), axis=alt.Axis(minExtent=_AXIS_WIDTH))
+    y = alt.Y(
+        "value:Q", title=title, scale=alt.Scale(zero=False, nice=True, padding=30), axis=alt.Axis(minExtent=_AXIS_WIDTH, format=",.4~g")
+    )
     layers = _bands(chart, x, y)
     tips = [alt.Tooltip("value:Q", title=title, format=",.4~g"), "started:N", "outcome:N", "node:N", "run_id:N"]
     chosen = alt.selection_point(name=SELECTION, fields=["run_id"], on="click", empty=False)
@@ -257,7 +260,7 @@ def over_time(frame: pd.DataFrame, column: str, title: str) -> alt.LayerChart | 
         .mark_line(color=SKY, interpolate="step-after")
         .encode(
             x="elapsed_s:Q",
-            y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
+            y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=_PLAIN),
             tooltip=[alt.Tooltip("elapsed_s:Q", format=".1f"), alt.Tooltip("value:Q", format=",.4~g", title=title), "phase:N"],
         )
     )
@@ -274,7 +277,7 @@ def by_boot(frame: pd.DataFrame, column: str, title: str) -> Any:
         .mark_circle(size=60, opacity=0.8)
         .encode(
             x=alt.X("started_at:T", title=None, axis=alt.Axis(format="%m-%d %H:%M", tickCount=8, labelOverlap=True)),
-            y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
+            y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=_PLAIN),
             color=alt.Color("outcome:N", scale=alt.Scale(domain=words, range=[look_of_state(word).colour for word in words]), legend=None),
             tooltip=[alt.Tooltip("value:Q", format=",.4~g", title=title), "started_at:T", "outcome:N", "run_id:N"],
         )

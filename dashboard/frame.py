@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
@@ -22,9 +23,10 @@ def show(page: StreamlitPage) -> None:
         _first_run()
         return
     try:
-        page.run()
+        with source.visiting():
+            page.run()
         settle()
-    except StoreError as error:
+    except (StoreError, duckdb.Error) as error:
         st.error("The result store cannot be read just now.")
         st.text(block(error, 2_000))
         st.button("Try again")

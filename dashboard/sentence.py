@@ -61,7 +61,9 @@ def _sentence(good: Row, news: Sequence[Row]) -> Sentence:
         releases = [release for release in releases if release == good["newest"]]
     elif good["good"] != good["newest"]:
         releases = [release for release in releases if release != good["good"]]
-    told = [_told_of(release, [row for row in news if row["release"] == release], good["nodes"]) for release in releases[:_NAMED]]
+    # The newest release, and the first one after the good one, which says why none since is good.
+    chosen = dict.fromkeys([*releases[:1], *releases[-1:]])
+    told = [_told_of(release, [row for row in news if row["release"] == release], good["nodes"]) for release in chosen]
     never = [f"{cell_name(row, nodes=good['nodes'])} ({row['state']})" for row in news if row["never"]]
     parts = [_opening(good), *filter(None, told), *([f"Never passed: {_listed(never)}."] if never else [])]
     slower = any(row["headline"] == Verdict.SLOWER for row in news if row["release"] == good["newest"])
@@ -78,11 +80,13 @@ def _opening(good: Row) -> str:
 
 
 def _told_of(release: str, rows: Sequence[Row], nodes: int) -> str:
-    told = [
-        f"{verb} {_listed(names)}"
-        for word, verb in _VERBS
-        if (names := [_name(row, nodes) for row in rows if row["headline"] == word and not row["never"]])
-    ]
+    told = []
+    for word, verb in _VERBS:
+        names = [_name(row, nodes) for row in rows if row["headline"] == word and not row["never"]]
+        if word == Verdict.STILL_BROKEN and len(names) > 1:
+            told.append(f"{verb} {len(names)} cells")
+        elif names:
+            told.append(f"{verb} {_listed(names)}")
     return f"{release} {'; '.join(told)}." if told else ""
 
 

@@ -1,22 +1,28 @@
 """The store as the pages see it: read-only, for moments, and asked once for each state of the database.
 
 Trap: a page that keeps the database open blocks the next run, and a page that asks again on every click gets slow as history grows. Rule:
-each question opens the database read-only, asks and closes it (waiting while a run commits), and its answer is kept until the file changes.
+a page opens the database read-only for its questions and closes it when it is drawn (waiting while a run commits), and each answer is kept
+until the file changes.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import platformdirs
 import streamlit as st
 
 from results.compare import ComparedCell, Question, compare
 from results.queries.query import Query
+from results.self_checks import SelfChecks, self_checks
 from results.store import Store
 
 WAIT_S = 20.0
@@ -53,6 +59,40 @@ def state() -> StoreState | None:
     return StoreState(str(database), stat.st_mtime_ns, stat.st_size, log.stat().st_size if log.exists() else 0)
 
 
+class Visit:
+    """One run of a page: its questions share one connection, opened for the first that was not asked before."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The connection. Raises StoreError."""
+        if self._connection is None:
+            self._connection = self._open.enter_context(store().reading())
+        return self._connection
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._connection = None
+        self._open.close()
+
+
+_VISIT: ContextVar[Visit | None] = ContextVar("visit", default=None)
+
+
+@contextmanager
+def visiting() -> Iterator[None]:
+    """Around one run of a page."""
+    visit = Visit()
+    token = _VISIT.set(visit)
+    try:
+        yield
+    finally:
+        _VISIT.reset(token)
+        visit.close()
+
+
 def rows(question: Query) -> list[dict[str, Any]]:
     """The answer as dictionaries. Raises StoreError; an empty list while there is no store."""
     now = state()
@@ -73,12 +113,14 @@ def frame(question: Query) -> pd.DataFrame:
 
 @st.cache_data(show_spinner=False, max_entries=200)
 def _asked(state_: StoreState, question: Query) -> list[dict[str, Any]]:
-    return question.rows(store())
+    visit = _VISIT.get()
+    return question.rows(store()) if visit is None else question.rows_on(visit.connection())
 
 
 @st.cache_data(show_spinner=False, max_entries=50)
 def _asked_for_frame(state_: StoreState, question: Query) -> pd.DataFrame:
-    return question.frame(store())
+    visit = _VISIT.get()
+    return question.frame(store()) if visit is None else question.frame_on(visit.connection())
 
 
 def compared(question: Question) -> list[ComparedCell]:
@@ -90,3 +132,14 @@ def compared(question: Question) -> list[ComparedCell]:
 @st.cache_data(show_spinner=False, max_entries=50)
 def _compared(state_: StoreState, question: Question) -> list[ComparedCell]:
     return compare(store(), question)
+
+
+def own_false_alarms(node_id: str | None) -> SelfChecks:
+    """What our own rule told of nothing, from the boots that were made to find out."""
+    now = state()
+    return SelfChecks(0, 0, 0, ()) if now is None else _own_false_alarms(now, node_id)
+
+
+@st.cache_data(show_spinner=False, max_entries=20)
+def _own_false_alarms(state_: StoreState, node_id: str | None) -> SelfChecks:
+    return self_checks(store(), node_id)

@@ -127,24 +127,26 @@ class BootFolder:
     def read(self) -> BootContent:
         """Read everything back. A last line cut off by a crash is left out and counted; raises FolderError without a usable run.json."""
         summary = self.summary()
+        present = {path.name for path in self.path.iterdir()}
         rows: dict[type[Any], tuple[BootRow, ...]] = {}
         skipped = 0
-        for kind in BOOT_ROWS:
-            rows[kind], cut = self._rows(kind)
+        for kind, place in BOOT_ROWS.items():
+            rows[kind], cut = self._rows(kind) if place.file in present else ((), 0)
             skipped += cut
         return BootContent(summary, rows, skipped)
 
     def _rows(self, kind: type[_Row]) -> tuple[tuple[_Row, ...], int]:
         path = self.path / BOOT_ROWS[kind].file
-        rows: list[_Row] = []
-        skipped = 0
         try:
-            lines = path.read_bytes().splitlines() if path.exists() else []
+            lines = path.read_bytes().splitlines()
         except OSError as error:
             raise FolderError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        validate = _ROWS[kind].validator.validate_json
+        rows: list[_Row] = []
+        skipped = 0
         for line in lines:
             try:
-                row = _ROWS[kind].validate_json(line)
+                row = validate(line)
             except ValidationError:
                 skipped += 1
                 continue

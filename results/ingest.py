@@ -12,11 +12,13 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from types import TracebackType
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from results.boot_folder import BootContent
 from results.engine_versions import add_versions
@@ -178,7 +180,9 @@ def _key_of_note(engine: str, recipe: str, backend: str, node_id: str) -> Any:
 
 # -- rows -------------------------------------------------------------------------------------------------------------------------------
 
-_Columns = dict[str, list[Any]]
+_Columns = dict[str, Any]
+_PLAIN = frozenset({"str", "int", "bool", "Phase", "Outcome", "Purpose"})
+"""Annotations of fields whose values go in as they are."""
 
 
 def _run_row(content: BootContent) -> dict[str, Any]:
@@ -229,9 +233,23 @@ def _insert(connection: Connection, table: str, rows: Sequence[dict[str, Any]] |
 
 
 def _columns(records: Sequence[Any]) -> _Columns:
-    """Field name to the values of all records."""
-    names = [field.name for field in dataclasses.fields(records[0])]
-    return {name: [_cell(getattr(record, name)) for record in records] for name in names}
+    """Field name to the values of all records, column by column because rows come in millions."""
+    columns: _Columns = {}
+    for field in dataclasses.fields(records[0]):
+        values = list(map(attrgetter(field.name), records))
+        kind = str(field.type).removesuffix(" | None")
+        if kind == "float":
+            columns[field.name] = _finite(values)
+        else:
+            columns[field.name] = values if kind in _PLAIN else [_cell(value) for value in values]
+    return columns
+
+
+def _finite(values: list[float | None]) -> pa.Array:
+    """Numbers with null for NaN and infinity: no folder of ours holds them, but another tool's may."""
+    column = pa.array(values, pa.float64())
+    finite = pc.is_finite(column)
+    return column if pc.all(finite).as_py() else pc.if_else(finite, column, None)
 
 
 def _turned(rows: Sequence[Mapping[str, Any]]) -> _Columns:
@@ -243,7 +261,7 @@ class _Incoming:
 
     def __init__(self, connection: Connection, columns: _Columns) -> None:
         self._connection = connection
-        self._table = pa.table({name: pa.array(values) for name, values in columns.items()})
+        self._table = pa.table({name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()})
 
     def __enter__(self) -> None:
         self._connection.register("incoming", self._table)
@@ -259,7 +277,7 @@ def _tuple(value: Any) -> Any:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, float):
-        return value if math.isfinite(value) else None  # no folder of ours holds NaN, but another tool's may
+        return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return json.dumps(value, sort_keys=True, allow_nan=False)
     return list(value) if isinstance(value, tuple) else value

@@ -28,7 +28,7 @@ from results.schema import SCHEMA_VERSION, create, migrate, schema_version
 from results.verdicts_stored import refresh_stale
 
 DEFAULT_WAIT_S = 60.0
-_BATCH = 200
+_BATCH = 500
 """Boots stored by one commit when many are."""
 
 

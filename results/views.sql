@@ -263,3 +263,23 @@ LEFT JOIN (SELECT engine, release, any_value(position) AS position FROM engine_v
     ON o.engine = h.engine AND o.release = h.newest_release
 LEFT JOIN verdicts v ON v.history_id = h.history_id AND v.release = h.newest_release
 LEFT JOIN nodes n ON n.node_id = h.node_id;
+
+-- Peaks and minima of the telemetry of one boot in each of its phases.
+CREATE OR REPLACE VIEW resource_extremes AS
+SELECT
+    run_id,
+    phase,
+    count(*) AS samples,
+    max(memory_used_bytes) AS memory_used_bytes_max,
+    max(group_rss_bytes) AS group_rss_bytes_max,
+    max(group_cpu_percent) AS group_cpu_percent_max,
+    max(gpu_memory_used_bytes) AS gpu_memory_used_bytes_max,
+    min(gpu_power_w) AS gpu_power_w_min,
+    max(gpu_power_w) AS gpu_power_w_max,
+    min(gpu_sm_clock_mhz) AS gpu_sm_clock_mhz_min,
+    max(gpu_sm_clock_mhz) AS gpu_sm_clock_mhz_max,
+    max(gpu_temperature_c) AS gpu_temperature_c_max,
+    min(gpu_utilization_percent) AS gpu_utilization_percent_min,
+    max(gpu_utilization_percent) AS gpu_utilization_percent_max
+FROM resources
+GROUP BY run_id, phase;

@@ -14,12 +14,14 @@ from typing import TextIO
 
 from results.redact import plain
 from results.vocabulary import Outcome
+from runners.engines.known_issues import cited
 from runners.engines.signatures import classify
 from runners.process.log import read_end
 
 _LONGEST_LINE = 10_000
 _BEFORE, _AFTER = 8, 6
 _END_LINES = 25
+_MOST_ISSUES = 3
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ def diagnose(engine: str, version: str, log: Path, kind: Outcome, reason: str) -
     if found is None:
         return BootDiagnosis(kind, reason, excerpt="\n".join(plain(read_end(log)).splitlines()[-_END_LINES:]) or None)
     outcome = found.outcome if kind is Outcome.CRASH and found.outcome is not None else kind
-    sentence = f"{reason}. {found.meaning} Its log says: {plain(found.excerpt, 300)}"
+    issues = ", ".join(f"{issue.repo}#{issue.number}" for issue in cited([found.source])[:_MOST_ISSUES])
+    sentence = f"{reason}. {found.meaning} Its log says: {plain(found.excerpt, 300)}{f' (reported: {issues})' if issues else ''}"
     return BootDiagnosis(outcome, sentence, found.signature, _around(log, found.line_no))
 
 

@@ -79,6 +79,11 @@ def is_fork_build(version: str) -> bool:
 def _version(version: str, text: str, distribution: Distribution) -> str:
     if distribution == "endpoint" and _BUILD_NUMBER.fullmatch(version):
         return version
+    if _BUILD_NUMBER.fullmatch(version):
+        raise UsageError(
+            f"{version} in {text!r} is the number of a build, which only a server that runs already can be asked for.",
+            todo=f"Write {text.strip().partition('@')[0]}@endpoint:URL.",
+        )
     try:
         normal = str(Version(version))
     except InvalidVersion:

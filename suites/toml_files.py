@@ -10,7 +10,7 @@ import re
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -93,14 +93,22 @@ def _sentence(model: type[BaseModel], location: tuple[int | str, ...], kind: str
     if kind in _UNKNOWN_KEY:
         close = get_close_matches(str(location[-1]), _keys(model), n=1)
         return f"unknown key {name!r}." + (f" Did you mean {close[0]!r}?" if close else "")
-    return f"{name}: {message}"
+    return f"{name}: {message.removeprefix('Value error, ')}"
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
-    keys: list[str] = []
-    for name, info in model.model_fields.items():
-        keys.append(name)
-        for inner in (info.annotation, *getattr(info.annotation, "__args__", ())):
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                keys.extend(inner.model_fields)
-    return keys
+    """Every key that `model` knows at any depth; its types may be nested (`dict[str, tuple[Inner, ...]]`)."""
+    keys: dict[str, None] = {}
+    waiting: list[Any] = [model]
+    seen: list[Any] = []
+    while waiting:
+        kind = waiting.pop()
+        if kind in seen:
+            continue
+        seen.append(kind)
+        waiting += get_args(kind)
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            for name, info in kind.model_fields.items():
+                keys[name] = None
+                waiting.append(info.annotation)
+    return list(keys)

@@ -60,6 +60,10 @@ def _answers(store: Store) -> dict[str, list[Any]]:
     return {
         "engine": [engine],
         "recipe": [cell["recipe_name"]],
+        "recipe_id": [cell["recipe_id"]],
+        "histories": [
+            tuple(str(row["history_id"]) for row in store.query("SELECT history_id FROM histories ORDER BY history_id LIMIT 60"))
+        ],
         "backend": [cell["backend_name"]],
         "node": [cell["node_id"]],
         "history": [cell["history_id"]],

@@ -14,6 +14,7 @@ from dashboard.evidence import rows_behind
 from dashboard.filters import choose
 from dashboard.frame import quiet
 from dashboard.grid import Cell, Column, grid
+from dashboard.nightly import nights
 from dashboard.sentence import engine_name
 from dashboard.shown import ago, gib, number, seconds, when
 from results.boot_folder import BootFolder
@@ -40,6 +41,7 @@ def show() -> None:
         return
     _machine(node)
     _now(node)
+    _nights()
     _health(node)
     _boots(node)
     _sessions(node)
@@ -116,6 +118,16 @@ def _progress(row: Row) -> list[Cell] | None:
         Cell(seconds(max(0.0, (now - row["started_at"]).total_seconds()))),
         Cell(", ".join(f"{own.phase} {seconds(own.duration_s)}" for own in done) or "none yet"),
     ]
+
+
+def _nights() -> None:
+    found = nights(source.root(), datetime.now().astimezone())
+    ended = {True: "and finished", False: "and did not finish, or runs", None: ""}[found.finished]
+    last = f"Last night began {found.began_at[:16].replace('T', ' ')} {ended}." if found.began_at else "No night has run on this store."
+    coming = (
+        f"Next: {found.next_at:%Y-%m-%d %H:%M}." if found.next_at else "No timer of this user starts one: sparkproof install-timer --user"
+    )
+    quiet(f"{last} {coming}", "nights")
 
 
 def _health(node: str) -> None:

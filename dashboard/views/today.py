@@ -17,6 +17,7 @@ from dashboard.sentence import cell_name, engine_name, sentences
 from dashboard.shown import ago, block, count, number, percent
 from dashboard.words import look_of_state, look_of_verdict
 from results.queries import today_page
+from results.self_checks import SelfChecks
 
 _SHOWN = 60
 
@@ -119,6 +120,7 @@ def _coverage(node: str | None) -> None:
             f"{number(activity['void_sessions'])} of {number(activity['sessions'])} sessions void" if activity["sessions"] else "",
         ]
         quiet(" · ".join(fact for fact in facts if fact), "activity")
+        quiet(_own_rate(source.own_false_alarms(node)), "false_alarms")
     grid(
         "freshness",
         "How old the evidence on each cell is",
@@ -128,6 +130,13 @@ def _coverage(node: str | None) -> None:
     )
     _cut("freshness", len(found))
     rows_behind("freshness", question)
+
+
+def _own_rate(checks: SelfChecks) -> str:
+    if not checks.comparisons:
+        return "Our own false alarms: not measured here yet (the nightly self-check judges boots of one release against each other)."
+    rate = f"{len(checks.alarms)} of {count(checks.comparisons, 'comparison')} of a release with itself told a change"
+    return f"Our own false alarms: {rate} ({count(checks.boots, 'boot')}). {'; '.join(checks.alarms[:3])}".rstrip()
 
 
 def _cut(name: str, there_are: int) -> None:

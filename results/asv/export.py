@@ -56,6 +56,14 @@ def export(store: Store, folder: Path, benchmark_dir: Path, published: Mapping[t
     return Exported(folder, len(history.releases), len(history.results), query(_LEFT_OUT).rows(store)[0]["boots"])
 
 
+def booted_releases(store: Store) -> list[tuple[str, str]]:
+    """Engine and release of everything that an export would hold, newest first."""
+    rows = query("SELECT DISTINCT engine, release, position FROM boots WHERE is_evidence AND release IS NOT NULL ORDER BY ALL DESC").rows(
+        store
+    )
+    return [(row["engine"], row["release"]) for row in rows]
+
+
 def _check(folder: Path) -> None:
     if folder.exists() and not (folder / MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
         todo = "Give a new or empty folder: --to DIR."
@@ -100,7 +108,7 @@ SELECT run_id, engine, release, distribution, recipe_name, recipe_id, backend_na
 FROM boots WHERE is_evidence AND NOT in_process AND release IS NOT NULL ORDER BY started_at, run_id
 """
 _MEDIANS = """
-SELECT m.run_id, m.workload, m.concurrency, m.decode_tok_s, m.aggregate_tok_s
+SELECT m.run_id, m.workload, m.concurrency, m.launch_bound, m.decode_tok_s, m.aggregate_tok_s
 FROM boot_medians m JOIN boots b ON b.run_id = m.run_id
 WHERE b.is_evidence AND NOT b.in_process AND b.release IS NOT NULL AND coalesce(b.health, 'unknown') <> 'void'
 """

@@ -27,8 +27,10 @@ from results.verdict.words import CellState
 from results.vocabulary import Outcome
 
 TIME_PER_TOKEN, INCOHERENT, FAILED = "track_time_per_token", "track_incoherent", "track_failed"
+LAUNCH_TIME = "track_launch_bound_time_per_token"
 _BENCHMARK_VERSION = "1"
 _RESULTS_VERSION, _BENCHMARKS_VERSION, _MACHINE_VERSION, _CONFIG_VERSION = 2, 2, 1, 1
+_TIMES = (TIME_PER_TOKEN, LAUNCH_TIME)
 _GATE = frozenset({Outcome.INCOHERENT, Outcome.WRONG})
 _BROKEN = frozenset({Outcome.CRASH, Outcome.HANG, Outcome.OOM, Outcome.FALLBACK})
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -83,6 +85,8 @@ class ReleaseResult:
     release: str
     seconds_per_token: Mapping[str, float | None]
     """By workload; None: the cell fails on this release. Missing: not measured."""
+    launch_bound: bool
+    """A canary's: launch overhead, a benchmark of its own that never counts as a regression."""
     incoherent: int | None
     failed: int | None
     """1, 0, or None where nothing was found out (unsupported)."""
@@ -120,9 +124,10 @@ def history_of(
     grouped: dict[tuple[Series, str], list[Mapping[str, Any]]] = {}
     for boot in boots:
         grouped.setdefault((_series(boot, names), boot["release"]), []).append(boot)
-    timed: dict[Series, set[str]] = {}
+    timed: dict[Series, dict[str, bool]] = {}
     for (series, _), group in grouped.items():
-        timed.setdefault(series, set()).update(row["workload"] for boot in group for row in by_run.get(boot["run_id"], ()))
+        rows = [row for boot in group for row in by_run.get(boot["run_id"], ())]
+        timed.setdefault(series, {}).update({row["workload"]: bool(row["launch_bound"]) for row in rows})
     results = [
         result
         for (series, release), group in grouped.items()
@@ -141,7 +146,8 @@ def result_file(result: ReleaseResult, commit: str, date: datetime, workloads: S
     rows: dict[str, list[Any]] = {INCOHERENT: [[_or_nan(result.incoherent)], [], _BENCHMARK_VERSION, started]}
     rows[FAILED] = [[_or_nan(result.failed)], [], _BENCHMARK_VERSION, started]
     if workloads:
-        rows[TIME_PER_TOKEN] = [tokens, _parameters(workloads), _BENCHMARK_VERSION, started]
+        name = LAUNCH_TIME if result.launch_bound else TIME_PER_TOKEN
+        rows[name] = [tokens, _parameters(workloads), _BENCHMARK_VERSION, started]
     content = {
         "version": _RESULTS_VERSION,
         "commit_hash": commit,
@@ -162,10 +168,11 @@ def benchmarks_file(workloads: Sequence[str]) -> dict[str, Any]:
     """`benchmarks.json`. `less_is_better` is said explicitly: the page takes a tracked number for a throughput otherwise."""
     texts = {
         TIME_PER_TOKEN: ("seconds", "Seconds per token: median over boots of the median in a boot (all streams of a batch together)."),
+        LAUNCH_TIME: ("seconds", "The same of a canary: launch overhead, no model's speed, and no regression of one."),
         INCOHERENT: ("incoherent", "1: the gate found the output incoherent or wrong, in one boot or more."),
         FAILED: ("failed", "1: crash, hang, out of memory, or not the kernel asked for, in one boot or more."),
     }
-    shown = {name: text for name, text in texts.items() if workloads or name != TIME_PER_TOKEN}
+    shown = {name: text for name, text in texts.items() if workloads or name not in _TIMES}
     entries = {
         name: {
             "name": name,
@@ -175,8 +182,8 @@ def benchmarks_file(workloads: Sequence[str]) -> dict[str, Any]:
             "unit": unit,
             "version": _BENCHMARK_VERSION,
             "less_is_better": True,
-            "param_names": ["workload"] if name == TIME_PER_TOKEN else [],
-            "params": _parameters(workloads) if name == TIME_PER_TOKEN else [],
+            "param_names": ["workload"] if name in _TIMES else [],
+            "params": _parameters(workloads) if name in _TIMES else [],
             "timeout": 3600,
         }
         for name, (unit, text) in shown.items()
@@ -203,6 +210,7 @@ def config_file(engines: Sequence[str]) -> dict[str, Any]:
         "results_dir": "results",
         "html_dir": "html",
         "regressions_thresholds": {f"^{INCOHERENT}": 0, f"^{FAILED}": 0, f"^{TIME_PER_TOKEN}": 0.03},
+        "regressions_first_commits": {f"^{LAUNCH_TIME}": None},
     }
 
 
@@ -265,9 +273,12 @@ def _result(
     release: str,
     boots: Sequence[Mapping[str, Any]],
     medians: Mapping[str, Sequence[Mapping[str, Any]]],
-    workloads: Iterable[str],
+    workloads: Mapping[str, bool],
 ) -> ReleaseResult | None:
-    """None without evidence: a boot that the node spoilt is no point in a chart. `workloads`: all that this series was ever timed with."""
+    """None without evidence: a boot that the node spoilt is no point in a chart.
+
+    `workloads`: all that this series was ever timed with, and whether launch-bound.
+    """
     outcomes = [Outcome(boot["counted_as"]) for boot in boots]
     state = state_of(outcomes)
     if state is CellState.NOT_RUN:
@@ -283,6 +294,7 @@ def _result(
         series,
         release,
         seconds,
+        launch_bound=any(workloads.values()),
         incoherent=None if evidence is None else int(bool(evidence & _GATE)),
         failed=None if evidence is None else int(bool(evidence & _BROKEN)),
         started_at=min(boot["started_at"] for boot in boots),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import duckdb
 import pandas as pd
 
 from results.store import Store
@@ -27,17 +28,27 @@ class Query:
     def frame(self, store: Store) -> pd.DataFrame:
         """The rows, times in UTC. Raises StoreError (no store yet, locked, damaged)."""
         with store.reading() as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            frame: pd.DataFrame = connection.execute(self.sql, self._values()).df()
+            return self.frame_on(connection)
+
+    def frame_on(self, connection: duckdb.DuckDBPyConnection) -> pd.DataFrame:
+        """The same on a connection that is open."""
+        frame: pd.DataFrame = self._ask(connection).df()
         return frame
 
     def rows(self, store: Store) -> list[dict[str, Any]]:
         """The rows as dictionaries, None for null."""
         with store.reading() as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            cursor = connection.execute(self.sql, self._values())
-            names = [column[0] for column in cursor.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+            return self.rows_on(connection)
+
+    def rows_on(self, connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+        """The same on a connection that is open."""
+        cursor = self._ask(connection)
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def _ask(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+        connection.execute("SET TimeZone = 'UTC'")
+        return connection.execute(self.sql, self._values())
 
     def _values(self) -> dict[str, Any]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in self.parameters}

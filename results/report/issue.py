@@ -239,7 +239,8 @@ def _what_changed(issue: Issue) -> list[str]:
     good = f"{issue.compared_with['engine']} {issue.compared_with['version']}"
     parts.append(f"#### Difference to the last good build ({code(good)})")
     if not issue.wheel_changes:
-        return [*parts, "No package differs, or the packages of one side are not known."]
+        known = issue.build["packages"] and issue.compared_with["packages"]
+        return [*parts, "No package differs." if known else "The packages of one side are not known."]
     shown = [(cell(c["name"]), cell(c["before"] or "–"), cell(c["after"] or "–")) for c in issue.wheel_changes[:_MOST_WHEELS]]
     more = len(issue.wheel_changes) - len(shown)
     return [*parts, table(("package", "good", "this boot"), shown), *([f"and {more} more"] if more else [])]

@@ -115,7 +115,9 @@ def _reasons(line: CellLine) -> list[str]:
     told = [line.reason] if line.failed or line.skipped or line.verdict not in (Verdict.UNCHANGED, Verdict.NEW) else []
     if line.differs:
         told.append("not the engine alone differs: " + ", ".join(line.differs))
-    return told + [f"{number.verdict}: {number.reason}" for number in line.numbers]
+    open_ones = [number for number in line.numbers if number.verdict == Verdict.INCONCLUSIVE and not number.moved]
+    told += [f"{number.verdict}: {number.reason}" for number in line.numbers if number not in open_ones]
+    return [*told, f"{len(open_ones)} numbers cannot be judged yet: {open_ones[0].reason}"] if open_ones else told
 
 
 def _counted(report: ReleaseReport) -> str:

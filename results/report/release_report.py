@@ -30,6 +30,7 @@ class NumberLine:
     effect: float | None
     p: float | None
     boots: tuple[int, int]
+    moved: bool
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def _number(row: Mapping[str, Any]) -> NumberLine:
         effect=row["effect"],
         p=row["p"],
         boots=(row["n_baseline"], row["n_candidate"]),
+        moved=row["moved"],
     )
 
 

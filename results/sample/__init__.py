@@ -26,22 +26,24 @@ from results.records import BOOT_ROWS
 from results.store import Store
 
 SAMPLE = Path(__file__).parent
+_DATA_MODEL = SAMPLE.parent
 _RUNS, _FILES = "runs.parquet", "files.parquet"
 _REFERRED = ("node", "build", "recipe", "backend")
 _ADDED = {"machine", "measured_at"}
 _SUMMARY: TypeAdapter[BootSummary] = TypeAdapter(BootSummary)
+_ROWS: dict[type[Any], TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in BOOT_ROWS}
 
 
-def sample_store(root: Path) -> Store:
+def sample_store(root: Path, sample: Path = SAMPLE) -> Store:
     """A store below `root` that holds the sample; made on first use and whenever the sample or the data model changes."""
     store = Store(root)
     stamp = root / "sample-digest"
-    digest = _digest()
+    digest = _digest(sample)
     if store.database.exists() and stamp.exists() and stamp.read_text() == digest:
         return store
     shutil.rmtree(store.boots, ignore_errors=True)
     stamp.unlink(missing_ok=True)
-    for folder, content, files in _boots(store.boots):
+    for folder, content, files in _boots(store.boots, sample):
         folder.create()
         folder.write_summary(content.summary)
         folder.append(row for rows in content.rows.values() for row in rows)
@@ -71,14 +73,14 @@ def write_sample(boots: Iterable[tuple[BootContent, Mapping[str, str]]], into: P
     return {name: len(found) for name, found in tables.items() if found}
 
 
-def _boots(root: Path) -> Iterable[tuple[BootFolder, BootContent, dict[str, str]]]:
-    rows = {kind: _by_run(_read(_file_of(kind))) for kind in BOOT_ROWS}
-    files = _by_run(_read(_FILES))
-    for row in _read(_RUNS):
+def _boots(root: Path, sample: Path) -> Iterable[tuple[BootFolder, BootContent, dict[str, str]]]:
+    rows = {kind: _by_run(_read(sample / _file_of(kind))) for kind in BOOT_ROWS}
+    files = _by_run(_read(sample / _FILES))
+    for row in _read(sample / _RUNS):
         run_id = row["run_id"]
         referred = {name: json.loads(row.pop(name)) for name in _REFERRED}
         summary = _SUMMARY.validate_python({"run": _unflat(row), **referred})
-        own = {kind: tuple(TypeAdapter(kind).validate_python(_unflat(one)) for one in rows[kind].get(run_id, ())) for kind in BOOT_ROWS}
+        own = {kind: tuple(_ROWS[kind].validate_python(_unflat(one)) for one in rows[kind].get(run_id, ())) for kind in BOOT_ROWS}
         texts = {one["name"]: one["text"] for one in files.get(run_id, ())}
         yield (
             BootFolder(root, run_id),
@@ -87,8 +89,7 @@ def _boots(root: Path) -> Iterable[tuple[BootFolder, BootContent, dict[str, str]
         )
 
 
-def _read(name: str) -> list[dict[str, Any]]:
-    path = SAMPLE / name
+def _read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [{key: value for key, value in row.items() if key not in _ADDED} for row in pq.read_table(path).to_pylist()]
@@ -126,10 +127,10 @@ def _unflat(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _digest() -> str:
+def _digest(sample: Path) -> str:
     """Of the sample and of the files that say what a database looks like."""
     digest = sha256()
-    own = sorted(SAMPLE.glob("*.parquet"))
-    for path in [*own, *(SAMPLE.parent / name for name in ("schema.sql", "views.sql"))]:
+    own = sorted(sample.glob("*.parquet"))
+    for path in [*own, *(_DATA_MODEL / name for name in ("schema.sql", "views.sql"))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

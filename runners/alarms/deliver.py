@@ -22,6 +22,7 @@ from pathlib import Path
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from results.errors import StoreError
 from results.redact import plain
 from runners.alarms.feed import MOST_ENTRIES, Told, atom, markdown
 from runners.alarms.news import Alarm
@@ -87,7 +88,16 @@ class Bell:
         return frozenset(told.alarm.key for told in self._read().told)
 
     def ring(self, alarms: Sequence[Alarm], title: str, facts: Sequence[str] = ()) -> Delivery:
-        """Tell what is new, and what a channel did not take last time. Raises OSError if not even the files can be written."""
+        """Tell what is new, and what a channel did not take last time. Raises StoreError if not even the files can be written."""
+        try:
+            return self._ring(alarms, title, facts)
+        except OSError as error:
+            where = str(error.filename or self._folder)
+            raise StoreError(
+                f"alarms cannot be written: {error.strerror or error}", where=where, todo="Free space on that disk."
+            ) from error
+
+    def _ring(self, alarms: Sequence[Alarm], title: str, facts: Sequence[str]) -> Delivery:
         state = self._read()
         known = {told.alarm.key for told in state.told}
         new = tuple(alarm for alarm in {a.key: a for a in alarms}.values() if alarm.key not in known)

@@ -51,14 +51,19 @@ class ReleaseAnswer:
 def judged_releases(question: Question, boots: Mapping[str, Sequence[BootFact]], cannot: Mapping[str, str]) -> dict[str, ReleaseAnswer]:
     """Every release of the question that anything is known of.
 
-    `boots` by release, all under one node state. `cannot` maps releases that cannot run to the reason, without a boot.
+    `boots` by release, all under one node state. `cannot` maps releases that get no (more) boots to the reason.
     """
     tested = {release: _without_answer(question, release, boots.get(release, ()), cannot.get(release)) for release in question.releases}
     known = {name: one for name, one in tested.items() if one.boots or one.answer is not None}
     if question.series is None:
-        return {name: _by_outcome(question, one) for name, one in known.items()}
+        return _settled({name: _by_outcome(question, one) for name, one in known.items()}, cannot)
     start, end = (tested[release].value for release in (question.releases[0], question.releases[-1]))
-    return {name: _by_number(question, one, start, end) for name, one in known.items()}
+    return _settled({name: _by_number(question, one, start, end) for name, one in known.items()}, cannot)
+
+
+def _settled(judged: Mapping[str, ReleaseAnswer], cannot: Mapping[str, str]) -> dict[str, ReleaseAnswer]:
+    """A release that has no answer yet and will get no more boots never gets one."""
+    return {name: _never(one, cannot[name]) if one.answer is None and name in cannot else one for name, one in judged.items()}
 
 
 def answers_of(tested: Mapping[str, ReleaseAnswer]) -> dict[str, Answer]:

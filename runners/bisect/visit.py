@@ -6,6 +6,7 @@ but the boots; the state is read back from the store before every step, from boo
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from results.kept_records import SessionRecord
 from results.records import PROTOCOL_VERSION, NodeRecord
 from results.store import Store
 from results.verdict.facts import BootFact, NodeState
@@ -28,6 +30,7 @@ from runners.models import as_served_now
 from runners.node.facts import has_cuda
 from runners.pipeline import BootResult
 from runners.plan import Cell, PlannedBoot
+from runners.recorder import utc_now
 from runners.session import Plan, RunRequest, Watcher, make_plan, run_session
 from runners.spec import EngineSpec, is_fork_build
 from suites.backends import Unsupported as BackendUnsupported
@@ -141,7 +144,8 @@ def run_bisect(bisect: Bisect, store: Store, cache_root: Path, watcher: Watcher,
 
     first = step(())
     if first:
-        request = RunRequest(download=bisect.request.download)
+        session = SessionRecord(uuid.uuid4().hex[:16], bisect.plan.node.node_id, "bisect", utc_now())
+        request = RunRequest(download=bisect.request.download, session=session)
         made = run_session(request, replace(bisect.plan, boots=tuple(first)), store, cache_root, watcher, step)
     return replace(present(bisect, store, made), made=tuple(made))
 
@@ -149,7 +153,7 @@ def run_bisect(bisect: Bisect, store: Store, cache_root: Path, watcher: Watcher,
 def present(bisect: Bisect, store: Store, made: Sequence[BootResult] = ()) -> BisectResult:
     """What the boots in the store say now. Raises StoreError."""
     question = bisect.question
-    tested = judged_releases(question, _boots(bisect, store), {**bisect.cannot, **_given_up(made)})
+    tested = judged_releases(question, _boots(bisect, store), {**bisect.cannot, **_given_up(made, question)})
     answers = answers_of(tested)
     try:
         probe = next_probe(question.releases, answers)
@@ -232,13 +236,17 @@ def _present_state(node: NodeRecord, cell: Cell) -> NodeState:
     )
 
 
-def _given_up(made: Sequence[BootResult]) -> dict[str, str]:
-    """Releases that this visit stops trying because of faults that are not theirs."""
-    faults: dict[str, list[str]] = {}
-    for result in made:
-        if result.run.outcome is Outcome.INFRASTRUCTURE:
-            faults.setdefault(result.run.engine_version, []).append(result.run.reason or "no reason")
-    return {release: f"{len(why)} boots failed for other reasons: {why[-1]}" for release, why in faults.items() if len(why) >= MOST_FAULTS}
+def _given_up(made: Sequence[BootResult], question: Question) -> dict[str, str]:
+    """Releases that this visit stops trying: their boots end for reasons that are not theirs, or do not count (a void visit)."""
+    runs = [result.run for result in made]
+    given_up: dict[str, str] = {}
+    for release in question.releases:
+        mine = [run for run in runs if run.engine_version == release]
+        faults = [run for run in mine if run.outcome is Outcome.INFRASTRUCTURE]
+        if len(faults) >= MOST_FAULTS or len(mine) >= question.boots + MOST_FAULTS:
+            last = faults[-1].reason if faults else "they do not count as evidence"
+            given_up[release] = f"{len(mine)} boots in this visit gave no answer: {last}"
+    return given_up
 
 
 def _boot(bisect: Bisect, release: str, tested: Mapping[str, ReleaseAnswer]) -> PlannedBoot:

@@ -9,23 +9,27 @@ from typing import Annotated, Any
 import typer
 
 import suites.asv
+from results.asv.export import Exported, booted_releases
 from results.asv.export import export as export_store
 from results.asv.page import page_server
 from results.asv.page import publish as publish_page
 from results.redact import plain
 from results.store import Store
 from runners.cli.shell import err, errors_shown, open_store, out, print_json
+from runners.envs.environment import cache_folder
+from runners.envs.published import publication_dates
 
 app = typer.Typer(name="asv", no_args_is_help=True, help="Write the history for asv (airspeed velocity), publish its page, look at it.")
 
 SUITE = Path(suites.asv.__file__).parent
 
 _To = Annotated[Path | None, typer.Option("--to", help="The folder; default: asv below $SPARKPROOF_HOME.")]
+_Dates = Annotated[bool, typer.Option("--dates/--no-dates", help="Ask the package index when each release was published (once).")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
-def export(to: _To = None, json_: _Json = False) -> None:
+def export(to: _To = None, dates: _Dates = True, json_: _Json = False) -> None:
     """Write a git repository with one commit per release, and asv result files: seconds per token, 0/1 for failures.
 
     Everything is derived from the store; a new export replaces the old one. In the folder, asv's own commands work:
@@ -40,7 +44,8 @@ def export(to: _To = None, json_: _Json = False) -> None:
     """
     with errors_shown():
         store = open_store()
-        done = export_store(store, _folder(store, to), SUITE)
+        with err.status("exporting ..."):
+            done = _export(store, _folder(store, to), dates)
         if json_:
             print_json({"folder": str(done.folder), "releases": done.releases, "results": done.results, "left_out": done.left_out})
             return
@@ -50,7 +55,7 @@ def export(to: _To = None, json_: _Json = False) -> None:
 
 
 @app.command()
-def publish(to: _To = None, json_: _Json = False) -> None:
+def publish(to: _To = None, dates: _Dates = True, json_: _Json = False) -> None:
     """Export, then make the page, and list what asv holds for an unresolved regression.
 
     Example:  sparkproof asv publish --to asv
@@ -61,7 +66,7 @@ def publish(to: _To = None, json_: _Json = False) -> None:
         store = open_store()
         folder = _folder(store, to)
         with err.status("exporting and publishing ..."):
-            export_store(store, folder, SUITE)
+            _export(store, folder, dates)
             page = publish_page(folder)
         found = _regressions(page.html)
         if json_:
@@ -78,6 +83,7 @@ def publish(to: _To = None, json_: _Json = False) -> None:
 def preview(
     to: _To = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8030,
+    dates: _Dates = True,
 ) -> None:
     """Export, publish, and serve the page on loopback until Ctrl-C.
 
@@ -87,7 +93,7 @@ def preview(
         store = open_store()
         folder = _folder(store, to)
         with err.status("exporting and publishing ..."):
-            export_store(store, folder, SUITE)
+            _export(store, folder, dates)
             page = publish_page(folder)
         with page_server(page.html, port) as server:
             out.print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)", markup=False)
@@ -95,6 +101,11 @@ def preview(
                 server.serve_forever()
             except KeyboardInterrupt:
                 out.print("ended")
+
+
+def _export(store: Store, folder: Path, dates: bool) -> Exported:
+    known = publication_dates(booted_releases(store), cache_folder() / "publication-dates.json") if dates else {}
+    return export_store(store, folder, SUITE, known)
 
 
 def _folder(store: Store, to: Path | None) -> Path:

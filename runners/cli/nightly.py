@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import platformdirs
 import typer
 
+from results.errors import StoreError
 from results.redact import plain
 from results.store import Store
 from results.vocabulary import ExitCode
@@ -26,6 +27,7 @@ from runners.nightly.install_ahead import InstallAhead
 from runners.nightly.planner import Candidate, Choice, why_not_now
 from runners.nightly.visit import NightPlan, NightRequest, NightResult, Tools, plan_night, preview, run_night
 from runners.node.lock import node_lock
+from runners.process.interrupt import Interrupted, interruptible
 from runners.recorder import utc_now
 from suites.suite_files import suite_for
 
@@ -69,8 +71,12 @@ def nightly(
             _show_preview(plan_night(request), request, store, json_)
             return
         bell = Bell(store.root, read_settings())
-        with node_lock(platformdirs.user_state_path("sparkproof"), sys.argv, wait_s=0.0, name=LOCK):
-            result = _night(make_request, store, bell)
+        try:
+            with node_lock(platformdirs.user_state_path("sparkproof"), sys.argv, wait_s=0.0, name=LOCK), interruptible():
+                result = _night(make_request, store, bell)
+        except Interrupted as stop:  # between two visits: inside one it is a boot's outcome
+            _say(f"{stop}; start it again and it goes on here")
+            raise SystemExit(ExitCode.INTERRUPTED) from stop
         delivery = _tell(bell, store, result)
         exit_code = _exit_code(result, delivery)
         if json_:
@@ -92,8 +98,12 @@ def _night(make_request: Callable[[], NightRequest], store: Store, bell: Bell) -
             return run_night(plan, request, store, cache_folder(), progress, Tools(install_ahead=ahead.next, say=_say))
     except Exception as error:
         day = utc_now()[:10]
-        delivery = bell.ring([of_failure(str(error) or repr(error), day)], f"Night of {day}", ["It ended early."])
-        for problem in delivery.problems:
+        try:
+            delivery = bell.ring([of_failure(str(error) or repr(error), day)], f"Night of {day}", ["It ended early."])
+            problems = delivery.problems
+        except StoreError as mute:
+            problems = (str(mute),)
+        for problem in problems:
             _say(f"alarm not delivered: {problem}")
         raise
 

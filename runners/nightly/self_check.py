@@ -16,7 +16,6 @@ from results.verdict.facts import CellHistory
 from results.verdict.numbers import MIN_BOOTS
 from results.verdict.selfcheck import FalseAlarmReport, false_alarms
 from results.vocabulary import Purpose
-from runners.pipeline import BootResult
 from runners.plan import Cell, PlannedBoot
 
 SELF_CHECK_BOOTS = 2 * MIN_BOOTS
@@ -38,12 +37,9 @@ class SelfCheck:
         )
 
 
-def next_self_check(anchor: Cell, made: Sequence[BootResult]) -> PlannedBoot | None:
-    """The next boot of the check, None when it has all of them. `made` is every boot of this visit."""
-    done = sum(result.run.purpose is Purpose.SELF_CHECK for result in made)
-    if done >= SELF_CHECK_BOOTS:
-        return None
-    return PlannedBoot(anchor, done + 1, SELF_CHECK_BOOTS, Purpose.SELF_CHECK)
+def next_self_check(anchor: Cell, done: int) -> PlannedBoot | None:
+    """The next boot of the check after `done` ones, None when it has all of them."""
+    return PlannedBoot(anchor, done + 1, SELF_CHECK_BOOTS, Purpose.SELF_CHECK) if done < SELF_CHECK_BOOTS else None
 
 
 def judge_self_check(store: Store, anchor: Cell, node_id: str, run_ids: Sequence[str]) -> SelfCheck:

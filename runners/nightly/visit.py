@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from results.errors import StoreError
 from results.kept_records import SessionRecord
@@ -100,6 +101,7 @@ class Tools:
     discover: Callable[..., Discovery] = discover
     run_session: Callable[..., list[BootResult]] = run_session
     machine_boot_id: Callable[[], str] = machine_boot_id
+    boots: Callable[[Store, str], Sequence[Mapping[str, Any]]] = stored_boots
     install_ahead: Callable[[Cell | None], None] = lambda cell: None
     """Told of the cell that comes after the present one (None: nothing is to be installed)."""
     say: Callable[[str], None] = lambda text: None
@@ -125,8 +127,8 @@ def plan_night(request: NightRequest, tools: Tools | None = None) -> NightPlan:
 
 def preview(plan: NightPlan, request: NightRequest, store: Store, tools: Tools | None = None) -> tuple[list[Choice], list[Candidate]]:
     """For `--dry-run`: the boots in the order they would be made now, and every cell."""
-    now = (tools or Tools()).now()
-    candidates = candidates_of(plan.night, Known(plan.node, stored_boots(store, plan.node.node_id), now), plan.wanted)
+    tools = tools or Tools()
+    candidates = candidates_of(plan.night, Known(plan.node, tools.boots(store, plan.node.node_id), tools.now()), plan.wanted)
     budget = None if request.budget is None else request.budget.total_seconds()
     return list(whole_night(candidates, budget)), candidates
 
@@ -199,7 +201,7 @@ class _Night:
             self.result.interrupted, self.result.ended = True, "interrupted; start it again and it goes on here"
         elif self.result.unsafe is not None:
             self.result.ended = f"the node is not clean: {self.result.unsafe}"
-        self._judge_self_check(made)
+        self._judge_self_check()
 
     def _stopped(self) -> bool:
         return self.result.interrupted or self.result.unsafe is not None
@@ -222,9 +224,7 @@ class _Night:
         anchor = self.plan.night.anchor
         if anchor is None or any(result.run.purpose is Purpose.ANCHOR for result in made):
             return None
-        session_id = self.session.session_id if self.session is not None else None
-        done = [b for b in self._boots() if b["session_id"] == session_id and b["purpose"] == Purpose.ANCHOR]
-        return None if done else PlannedBoot(anchor, 1, 1, Purpose.ANCHOR)
+        return None if self._of_session(Purpose.ANCHOR) else PlannedBoot(anchor, 1, 1, Purpose.ANCHOR)
 
     def _choose(self, made: Sequence[BootResult], remaining: float | None) -> list[PlannedBoot]:
         candidates = self._candidates()
@@ -234,7 +234,7 @@ class _Night:
             confirming = self._confirming(made, remaining)
             if confirming:
                 return confirming
-            check = self._self_check(made)
+            check = self._self_check()
             if check is not None:
                 return [check]
         if choice is None:
@@ -263,20 +263,20 @@ class _Night:
             return []
         return boots
 
-    def _self_check(self, made: Sequence[BootResult]) -> PlannedBoot | None:
+    def _self_check(self) -> PlannedBoot | None:
         anchor = self.plan.night.anchor
         every = timedelta(days=self.request.suite.nightly.self_check_days)
         if anchor is None or not self.state.self_check_due(self.tools.now(), every):
             return None
         seconds = Known(self.plan.node, self._boots(), self.tools.now()).seconds(anchor)
         remaining = self._remaining_s()
-        done = sum(result.run.purpose is Purpose.SELF_CHECK for result in made)
+        done = len(self._of_session(Purpose.SELF_CHECK))
         fits = remaining is None or (seconds is not None and (SELF_CHECK_BOOTS - done) * seconds <= remaining)
-        return next_self_check(anchor, made) if fits else None
+        return next_self_check(anchor, done) if fits else None
 
-    def _judge_self_check(self, made: Sequence[BootResult]) -> None:
-        runs = [result.run.run_id for result in made if result.run.purpose is Purpose.SELF_CHECK]
+    def _judge_self_check(self) -> None:
         anchor = self.plan.night.anchor
+        runs = self._of_session(Purpose.SELF_CHECK)
         if anchor is None or len(runs) < SELF_CHECK_BOOTS:
             return
         try:
@@ -304,8 +304,13 @@ class _Night:
         since = datetime.fromisoformat(self.state.began_at) if self.state.began_at else self.tools.now()
         return candidates_of(self.plan.night, Known(self.plan.node, self._boots(), since), self.plan.wanted)
 
-    def _boots(self) -> list[dict[str, object]]:
-        return stored_boots(self.store, self.plan.node.node_id)
+    def _boots(self) -> Sequence[Mapping[str, Any]]:
+        return self.tools.boots(self.store, self.plan.node.node_id)
+
+    def _of_session(self, purpose: Purpose) -> list[str]:
+        """Run ids of the finished boots that this session made for a purpose, also before it was cut off."""
+        session_id = self.session.session_id if self.session is not None else None
+        return [b["run_id"] for b in self._boots() if (b["session_id"], b["purpose"]) == (session_id, purpose)]
 
     def _cell(self, name: str) -> Cell:
         return next(cell for cell in self.plan.night.cells if name_of(cell) == name)

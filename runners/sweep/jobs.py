@@ -106,9 +106,14 @@ def key_of(request: HttpRequest) -> str:
 
 
 class Playback:
-    """A transport over recorded answers: the n-th equal request gets the n-th answer to it."""
+    """A transport over recorded answers: the n-th equal request gets the n-th answer to it.
 
-    def __init__(self, answers: Sequence[tuple[HttpRequest, int, Any]], *, why_it_ends: str) -> None:
+    `distinct`: every request was asked once, and its one answer is given each time. That is the whole gate for an engine whose answer
+    depends on nothing but the request, and says nothing about replay or repeated batches.
+    """
+
+    def __init__(self, answers: Sequence[tuple[HttpRequest, int, Any]], *, why_it_ends: str, distinct: bool = False) -> None:
+        self._distinct = distinct
         self._answers: defaultdict[str, deque[tuple[int, Any]]] = defaultdict(deque)
         self._why = why_it_ends
         for request, status, answer in answers:
@@ -118,7 +123,7 @@ class Playback:
         waiting = self._answers[key_of(request)]
         if not waiting:
             raise NoAnswer(self._why, is_hang=False)
-        status, answer = waiting.popleft()
+        status, answer = waiting[0] if self._distinct else waiting.popleft()
         if status != 200:
             raise Refused(status, str(answer)[:300])
         return answer

@@ -32,7 +32,7 @@ IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 SMALL_CACHE = ("--gpu-memory-utilization", "0.1", "--kv-cache-memory-bytes", "1000000000")
 """A canary needs no more on a GPU; the default takes nine tenths of its memory for every checkpoint anew."""
 IMPORT_LIMIT_S, LOAD_LIMIT_S, UNLOAD_LIMIT_S = 900.0, 900.0, 60.0
-_POLL_S = 0.1
+_POLL_S, _DYING_S = 0.1, 10.0
 _MOST_LOG_BYTES = 8 << 20
 
 
@@ -43,6 +43,9 @@ class Limits:
     import_s: float = IMPORT_LIMIT_S
     load_s: float = LOAD_LIMIT_S
     unload_s: float = UNLOAD_LIMIT_S
+
+
+LIMITS = Limits()
 
 
 class Worker:
@@ -69,10 +72,10 @@ class Worker:
 class WorkerPool:
     """At most one engine process at a time. `start` is a session's `start`; `close` ends the last process."""
 
-    def __init__(self, folder: Path, *, hurry: Hurry = lambda: False, limits: Limits = Limits()) -> None:
+    def __init__(self, folder: Path, *, hurry: Hurry = lambda: False, limits: Limits | None = None) -> None:
         self._folder = folder
         self._hurry = hurry
-        self._limits = limits
+        self._limits = limits or LIMITS
         self._worker: Worker | None = None
         self.processes = 0
         """Engine processes started so far."""
@@ -162,7 +165,7 @@ class Place:
         until = time.monotonic() + limit_s
         while self._worker.state().get("state") not in states:
             seconds = time.monotonic() - started
-            if (ended := self.ended()) is not None:
+            if (ended := self._worker.server.ended()) is not None:
                 return NotReady(Outcome.CRASH, f"{what}: {ended}", seconds)
             if (ours := self.our_fault()) is not None:
                 return NotReady(Outcome.INFRASTRUCTURE, ours, seconds)
@@ -178,10 +181,11 @@ class Place:
         return self._boot.recorder.folder.log.read_text(encoding="utf-8", errors="replace")
 
     def ended(self) -> str | None:
-        """See Serving."""
-        ended = self._worker.server.ended()
-        if ended is not None:
-            self._copy_log()
+        """See Serving. A process that no longer answers gets a moment to be seen ending: its last words are in the log by then."""
+        until = time.monotonic() + _DYING_S
+        while (ended := self._worker.server.ended()) is None and not self._worker.state() and time.monotonic() < until:
+            time.sleep(_POLL_S)
+        self._copy_log()
         return ended
 
     def our_fault(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Break a canary on purpose: known faults in a copy of a bf16 checkpoint, for tests of everything that should notice.
+"""Break a canary on purpose: known faults in a copy of a checkpoint, for tests of everything that should notice.
 
 The trap: a gate that has only ever seen healthy models may pass anything. The rule: each fault below is one that real
 kernels had (NaN from one bad block, swapped gate and up halves, FP4 nibbles in the wrong order, a lost scale, a tile that
@@ -10,6 +10,7 @@ in the margins (distance to the runner-up) first.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from suites.canaries.fault_catalogue import CONFIG_FAULTS, TEMPLATE_FAULTS, WEIGHT_FAULTS, FaultError
 from suites.canaries.tensorfile import RawTensor, read_tensors, write_tensors
 
 Tensors = dict[str, RawTensor]
@@ -32,22 +34,46 @@ class CorruptionError(ValueError):
 
 
 def apply_fault(tensors: Tensors, fault: str) -> Tensors:
-    """A copy of ``tensors`` (BF16) with one fault; the arrays passed in stay as they are."""
-    if fault not in FAULTS:
-        raise CorruptionError(f"unknown fault {fault!r}; known: {', '.join(FAULTS)}")
+    """A copy of ``tensors`` with one fault of the weights; the arrays passed in stay as they are."""
+    change = FAULTS.get(fault) or (WEIGHT_FAULTS[fault].change if fault in WEIGHT_FAULTS else None)
+    if change is None:
+        raise CorruptionError(f"unknown fault {fault!r}; known: {', '.join((*FAULTS, *WEIGHT_FAULTS))}")
     copies = {name: RawTensor(t.dtype, t.array.copy()) for name, t in tensors.items()}
-    FAULTS[fault](copies)
+    try:
+        change(copies)
+    except FaultError as error:
+        raise CorruptionError(f"{fault}: {error}") from error
     return copies
 
 
 def write_corrupted(checkpoint: Path, fault: str, destination: Path) -> Path:
-    """Copy the folder ``checkpoint`` to ``destination`` with ``fault`` in its weights; returns ``destination``."""
+    """Copy the folder ``checkpoint`` to ``destination`` with ``fault`` in its weights, configuration or chat template.
+
+    Returns ``destination``; raises `CorruptionError` if nothing of that name can be broken there.
+    """
     if destination.exists() or destination.resolve().is_relative_to(checkpoint.resolve()):
         raise CorruptionError(f"{destination} exists already or lies inside the original: choose a new folder")
-    broken = write_tensors(apply_fault(read_tensors((checkpoint / "model.safetensors").read_bytes()), fault))
+    file, data = _broken_file(checkpoint, fault)
     shutil.copytree(checkpoint, destination)
-    (destination / "model.safetensors").write_bytes(broken)
+    (destination / file).write_bytes(data)
     return destination
+
+
+def _broken_file(checkpoint: Path, fault: str) -> tuple[str, bytes]:
+    if fault in CONFIG_FAULTS:
+        config = json.loads((checkpoint / "config.json").read_bytes())
+        try:
+            CONFIG_FAULTS[fault][1](config)
+        except FaultError as error:
+            raise CorruptionError(f"{fault}: {error}") from error
+        return "config.json", json.dumps(config, indent=2).encode()
+    if fault in TEMPLATE_FAULTS:
+        before = (checkpoint / "chat_template.jinja").read_text(encoding="utf-8")
+        after = TEMPLATE_FAULTS[fault][1](before)
+        if after == before:
+            raise CorruptionError(f"{fault}: the chat template has nothing of the kind")
+        return "chat_template.jinja", after.encode()
+    return "model.safetensors", write_tensors(apply_fault(read_tensors((checkpoint / "model.safetensors").read_bytes()), fault))
 
 
 def _bits(tensors: Tensors, name: str) -> Bits:

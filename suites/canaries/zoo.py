@@ -25,8 +25,10 @@ from suites.canaries.tensorfile import read_tensors, write_tensors
 
 MANIFEST_SHA256: Mapping[str, str] = MappingProxyType(
     {
-        "dense": "eda0ea051a537d9f99151aa3abd476c897af31e1c620626f5c3d66615076cf9a",
+        "dense": "78a8e1bae84ec2aba5529547ac513da367596463a2c7ed22cda0c6a6451ee6cf",
         "moe": "8b89c913159a776b5a53f9d44e815cb0695a79a81e69dfe7bd673dfc4bcd9ebc",
+        "gpt-oss": "c973f829ff9232262d611ea1b7396140f4508fa84ba55639a555c8c4a86a7107",
+        "hybrid": "b76fadb32e37265d8509f0570c0092bed23d1d7febdd36787060a4f795c8ef42",
     }
 )
 """Canary name to the sha256 of its manifest.json. A canary that is not listed here does not exist."""

@@ -129,7 +129,8 @@ class Recipe(SuiteModel):
     def model(self) -> str:
         """A readable id of what is served."""
         source = self.source
-        return source.served or source.path or source.hub or source.gguf_package or source.unpublished or f"canary/{source.canary}"
+        canary = f"canary/{source.canary}" if self.weight_format == "bf16" else f"canary/{source.canary}-{self.weight_format}"
+        return source.served or source.path or source.hub or source.gguf_package or source.unpublished or canary
 
     @property
     def recipe_id(self) -> str:

@@ -64,3 +64,11 @@ def test_a_log_of_one_endless_line_is_read_in_bounded_pieces(tmp_path: Path) -> 
     log = tmp_path / "server.log"
     log.write_bytes(b"\xff" * 3_000_000)
     assert diagnose("vllm", "0.32.0", log, Outcome.CRASH, "gone").outcome is Outcome.CRASH
+
+
+def test_a_catalogued_failure_names_the_public_issues(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("RuntimeError: CUDA error: no kernel image is available for execution on the device\n")
+    found = diagnose("vllm", "0.17.1", log, Outcome.CRASH, "the server exited with code 1")
+    assert "(reported: " in found.reason
+    assert found.reason.endswith("(reported: sgl-project/sglang#29317)")

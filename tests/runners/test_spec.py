@@ -68,7 +68,6 @@ def test_every_form_is_read(text, expected):
         "==0.32.0",
         "vllm==",
         "vllm==latest",
-        "llamacpp==b6123",
         "llamacpp==b6123-0c50a2b4@endpoint:http://127.0.0.1:8080",
         "vllm=0.32.0",
         "vllm==0.32.0@",
@@ -115,3 +114,10 @@ def test_a_build_number_has_no_place_among_releases():
 def test_release_orders_by_version_and_not_by_text():
     specs = [EngineSpec.parse(f"vllm=={v}") for v in ("0.9.2", "0.32.0", "0.10.2")]
     assert [s.version for s in sorted(specs, key=lambda s: s.release)] == ["0.9.2", "0.10.2", "0.32.0"]
+
+
+def test_a_build_number_without_an_endpoint_says_how_to_write_it() -> None:
+    with pytest.raises(UsageError) as refused:
+        EngineSpec.parse("llamacpp==b6123@docker:some/image:tag")
+    assert "b6123" in refused.value.message
+    assert refused.value.todo == "Write llamacpp==b6123@endpoint:URL."

@@ -247,3 +247,11 @@ def test_speculation_that_a_version_cannot_express_says_why(engine: str, version
     found = express(backend_for("mtp"), engine, version)
     assert isinstance(found, Unsupported)
     assert reason in found.reason
+
+
+def test_a_mistyped_key_deep_inside_is_named_with_the_nearest(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('name = "mine"\ndescription = "d"\n[[engines.vllm]]\nargumnts = ["--x"]\n')
+    with pytest.raises(SuiteError, match="Did you mean 'arguments'") as error:
+        backend_for(str(path))
+    assert error.value.where == f"{path}:4"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from suites.backends import backend_for
 from suites.errors import SuiteError
 from suites.recipes import all_recipes, recipe_for
 from suites.suite_files import suite_for
@@ -72,3 +73,45 @@ def test_every_shipped_recipe_and_suite_is_valid_and_suites_name_known_recipes()
     recipes = all_recipes()
     assert set(suite_for("smoke").recipes) <= set(recipes)
     assert len({r.recipe_id for r in recipes.values()}) == len(recipes)
+
+
+@pytest.mark.parametrize("name", ["smoke", "nightly", "seeds"])
+def test_shipped_suites_name_recipes_and_backends_that_exist(name: str) -> None:
+    suite = suite_for(name)
+    assert [recipe_for(recipe).name for recipe in suite.recipes] == list(suite.recipes)
+    assert [backend_for(backend).name for backend in (*suite.backends.cpu, *suite.backends.cuda)]
+    assert any(recipe_for(recipe).launch_bound for recipe in suite.recipes), "a canary finds a broken path in a minute"
+
+
+def test_shipped_nights_have_a_pinned_anchor_and_enough_boots() -> None:
+    for name in ("nightly", "seeds"):
+        suite = suite_for(name)
+        assert suite.boots >= 3
+        assert suite.nightly.anchor == "vllm==0.31.0"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("context = [100]", "greater than or equal to 256"),
+        ("context = 4096", "tuple"),
+        ("[nightly]\nanchor = 'vllm'", "no pinned release"),
+        ("[nightly]\nanchor = 'vllm==0.31.0@docker'", "no pinned release"),
+        ("[nightly]\nengines = []", "at least 1"),
+        ("[nightly]\nreleses = 3", "Did you mean 'releases'"),
+        ("[nightly]\nself_check_days = 0", "greater than or equal to 1"),
+        ("[nightly]\nenvironments_gb = 0", "greater than 0"),
+    ],
+)
+def test_wrong_field_of_a_night_is_refused_with_its_line(tmp_path: Path, line: str, words: str) -> None:
+    text = 'name = "mine"\nrecipes = ["canary-dense"]\n' + line + "\n"
+    with pytest.raises(SuiteError) as caught:
+        suite_for(_written(tmp_path, text))
+    assert words in str(caught.value)
+    assert caught.value.where.endswith(f":{text.count(chr(10))}")
+
+
+def test_suite_file_that_is_not_there_names_the_shipped_ones() -> None:
+    with pytest.raises(SuiteError) as caught:
+        suite_for("/nonexistent/night.toml")
+    assert "nightly" in caught.value.todo

@@ -296,10 +296,10 @@ def _run_job(engine: Any, job: dict[str, Any], root: Path, tell: Any) -> None:
 
 def _machine() -> dict[str, Any]:
     """The GPU that torch sees, None without one."""
-    torch = importlib.import_module("torch")
-    facts: dict[str, Any] = {"python": platform.python_version(), "torch": str(torch.__version__), "kernel": platform.release()}
+    facts: dict[str, Any] = {"python": platform.python_version(), "kernel": platform.release()}
     facts |= {"host": platform.node(), "wheels": sorted({f"{d.metadata['Name']}=={d.version}" for d in metadata.distributions()})}
-    if torch.cuda.is_available():
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability(0)
         facts |= {"gpu_name": torch.cuda.get_device_name(0), "compute_capability": f"{major}.{minor}", "cuda": torch.version.cuda}
     return facts

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from results.asv.release_repo import import_stream
-from results.asv.shape import Release, history_of, result_file
+from results.asv.shape import LAUNCH_TIME, TIME_PER_TOKEN, Release, config_file, history_of, result_file
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -29,7 +29,14 @@ def _boot(**fields: Any) -> dict[str, Any]:
 
 
 def _medians(run_id: str, rate: float) -> dict[str, Any]:
-    return {"run_id": run_id, "workload": "decode_c1", "concurrency": 1, "decode_tok_s": rate, "aggregate_tok_s": None}
+    return {
+        "run_id": run_id,
+        "workload": "decode_c1",
+        "concurrency": 1,
+        "launch_bound": False,
+        "decode_tok_s": rate,
+        "aggregate_tok_s": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -98,3 +105,12 @@ def test_the_stream_says_whether_a_date_is_the_publication_or_the_first_boot() -
     stream = import_stream([Release("vllm", "0.31.0", START, True), Release("vllm", "0.32.0", START + timedelta(days=1), False)])
     assert b"Published 2026-03-01." in stream
     assert b"First booted here 2026-03-02; its publication date is not known." in stream
+
+
+def test_the_speed_of_a_canary_is_a_benchmark_of_its_own_that_is_never_a_regression() -> None:
+    canary = {**_medians("run", 100.0), "launch_bound": True}
+    history = history_of([_boot()], [canary])
+    _, content = result_file(history.results[0], "0" * 40, START, history.workloads)
+    assert content["results"][LAUNCH_TIME][0] == [0.01]
+    assert TIME_PER_TOKEN not in content["results"]
+    assert config_file(("vllm",))["regressions_first_commits"] == {f"^{LAUNCH_TIME}": None}

@@ -103,7 +103,7 @@ def _hostile() -> ReleaseReport:
         "effect": 0.1,
         "p": 0.1,
     }
-    return report_of(EVIL, EVIL, [row], [{**number, "n_baseline": 1, "n_candidate": 1}], [EVIL])
+    return report_of(EVIL, EVIL, [row], [{**number, "n_baseline": 1, "n_candidate": 1, "moved": True}], [EVIL])
 
 
 def test_hostile_text_never_becomes_markdown_or_breaks_xml() -> None:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from results.errors import StoreError
 from runners.alarms.deliver import Bell, Post, send_mail
 from runners.alarms.feed import ATOM, Told, atom, markdown
 from runners.alarms.news import Alarm, alarms_of, of_failure, untold
@@ -246,6 +247,12 @@ def test_damaged_memory_is_set_aside_and_the_bell_still_rings(tmp_path: Path) ->
     (tmp_path / "alarms" / "told.json").write_text("{")
     assert bell(tmp_path).ring([ALARM], "Night").new == (ALARM,)
     assert (tmp_path / "alarms" / "told.json.damaged").exists()
+
+
+def test_files_that_cannot_be_written_are_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="alarms cannot be written"):
+        bell(tmp_path / "file").ring([ALARM], "Night")
 
 
 def test_summary_and_feed_may_go_elsewhere(tmp_path: Path) -> None:

@@ -76,6 +76,11 @@ def test_a_boot_outweighs_the_belief_that_a_release_cannot_run() -> None:
     assert answers_of(_tested({"0.28.0": [Outcome.PASS]}, v0_28_0="gave up"))["0.28.0"] is GOOD
 
 
+def test_a_release_that_gets_no_more_boots_has_its_last_answer_though_it_is_none() -> None:
+    tested = _tested({"0.28.0": [Outcome.PASS] * 2}, boots=3, v0_28_0="5 boots in this visit gave no answer")
+    assert (tested["0.28.0"].answer, tested["0.28.0"].reason) == (NEVER, "5 boots in this visit gave no answer")
+
+
 def test_a_number_needs_its_boots_and_belongs_to_the_nearer_end() -> None:
     ends = {"0.27.1": [100.0, 101.0, 99.0], "0.30.0": [80.0, 81.0, 79.0]}
     assert "0.28.0" not in answers_of(_tested({**ends, "0.28.0": [97.0, 97.0]}, boots=3, series=SPEED))

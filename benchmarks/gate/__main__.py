@@ -1,0 +1,85 @@
+"""`python -m benchmarks.gate collect|judge`: see README.md."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.gate.cases import Case, clean_cases, fault_cases
+from benchmarks.gate.collect import collect
+from benchmarks.gate.judge import Pass, passes_of
+from benchmarks.gate.peers import ask_peers
+from benchmarks.gate.report import clean_table, fault_table, rows, write
+from suites.canaries import zoo
+
+
+def cases_of(arguments: argparse.Namespace) -> list[Case]:
+    """The cases asked for, faults before clean runs."""
+    cases: list[Case] = []
+    for canary in arguments.canary or tuple(zoo.MANIFEST_SHA256):
+        for weight_format in arguments.format or ("bf16", "int4"):
+            if weight_format in zoo.weight_formats(canary):
+                if arguments.passes == 0:
+                    cases += fault_cases(canary, weight_format)
+                else:
+                    cases += clean_cases(canary, weight_format, arguments.passes)
+    return cases
+
+
+def judged(arguments: argparse.Namespace) -> tuple[list[Pass], list[Pass]]:
+    """Every pass that was collected: of faults and clean ones."""
+    faults, clean = [], []
+    for canary in zoo.MANIFEST_SHA256:
+        for weight_format in zoo.weight_formats(canary):
+            faults += [one for case in fault_cases(canary, weight_format) for one in passes_of(case, arguments.folder)]
+            clean += [one for case in clean_cases(canary, weight_format, 1) for one in passes_of(case, arguments.folder)]
+    return faults, clean
+
+
+def judge(arguments: argparse.Namespace) -> None:
+    """Judge what was collected, ask the peers if their Pythons are given, write the results and print the tables."""
+    faults, clean = judged(arguments)
+    head = {"engine": arguments.engine, "date": datetime.now(UTC).date().isoformat(), "machine": arguments.machine}
+    sound = {one.case.canary: one for one in clean if one.case.weight_format == "bf16" and not one.caught}
+    peers = {}
+    if arguments.benchy and arguments.infer_check:
+        peers = ask_peers(faults, sound, arguments.benchy, arguments.infer_check, arguments.folder / "infer-check")
+    found, runs = rows(faults), rows(clean)
+    name = arguments.engine.replace("==", "-")
+    print(write(f"faults-{name}", {**head, "faults": found, "peers": peers}))
+    print(write(f"clean-{name}", {**head, "runs": runs}))
+    print(fault_table(found, peers))
+    print(clean_table(runs))
+    print(
+        f"{sum(r['caught'] for r in found)} of {len(found)} faults caught; {sum(r['caught'] for r in runs)} false alarms in {len(runs)} clean runs"
+    )
+
+
+def main() -> int:
+    """Run one command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gate")
+    commands = parser.add_subparsers(dest="command", required=True)
+    collecting = commands.add_parser("collect", help="ask a real engine; goes on where an earlier stretch ended")
+    judging = commands.add_parser("judge", help="judge what was collected and write the results")
+    for command in (collecting, judging):
+        command.add_argument("--folder", type=Path, required=True, help="answers are kept here")
+        command.add_argument("--engine", default="vllm==0.32.0")
+    collecting.add_argument("--canary", action="append")
+    collecting.add_argument("--format", action="append")
+    collecting.add_argument("--passes", type=int, default=0, help="0: fault cases; else clean runs with so many passes in each setting")
+    collecting.add_argument("--seconds", type=float, default=270)
+    judging.add_argument("--machine", required=True, help="what the answers were made on, in words")
+    judging.add_argument("--benchy", type=Path, help="Python of an environment with llama-benchy")
+    judging.add_argument("--infer-check", type=Path, help="Python of an environment with infer-check")
+    arguments = parser.parse_args()
+    if arguments.command == "judge":
+        judge(arguments)
+    else:
+        done = collect(cases_of(arguments), arguments.engine, arguments.folder, arguments.seconds)
+        print(f"{done} cases answered")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,76 @@
+"""The tracked results: one JSON file per engine and kind of run, and the tables of README.md.
+
+A fault that no judge sees is a row like any other, with the drift it caused, so that what the gate cannot see is in the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gate.judge import JUDGES, Pass
+
+RESULTS = Path(__file__).with_name("results")
+
+
+def rows(passes: Iterable[Pass]) -> list[dict[str, Any]]:
+    """Passes as JSON rows; answers' texts stay out of the repository."""
+    found = []
+    for one in passes:
+        row = asdict(one)
+        case = row.pop("case")
+        del row["texts"]
+        kept = {name: case[name] for name in ("name", "what", "kind", "canary", "weight_format", "fault")}
+        row = {**kept, **{k: _rounded(v) for k, v in row.items()}, "caught": one.caught}
+        row["reason"] = row["reason"][:400]
+        found.append(row)
+    return found
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def write(name: str, data: dict[str, Any]) -> Path:
+    """Write one results file."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(data, indent=1) + "\n")
+    return path
+
+
+def fault_table(found: Sequence[dict[str, Any]], peers: dict[str, dict[str, Any]] | None = None) -> str:
+    """Markdown: fault, caught by, first token, drift, and what the peers' checks say on the same answers."""
+    names = sorted({name for verdicts in (peers or {}).values() for name in verdicts})
+    head = ["fault", "canary", "caught", "by (first wrong token)", "answers wrong", "drift rms (tolerated)", *names]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in found:
+        seen = [(judge, row["by"][judge]) for judge in JUDGES if judge in row["by"]]
+        by = ", ".join(judge if token is None else f"{judge} @{token}" for judge, token in seen)
+        drift = "–" if row["drift_rms"] is None else f"{row['drift_rms']:.3f} ({row['drift_rms_tolerated']:.3f})"
+        caught = "yes" if row["caught"] else "**no**"
+        if row["outcome"] == "not loaded":
+            caught, by = "refused by the engine", ""
+        verdicts = (peers or {}).get(row["name"], {})
+        told = [str(verdicts.get(name, "–")) for name in names]
+        cells = [row["what"], f"{row['canary']} {row['weight_format']}", caught, by, f"{row['wrong']}/{row['judged']}", drift, *told]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def clean_table(found: Sequence[dict[str, Any]]) -> str:
+    """Markdown: runs and false alarms per canary, format and setting."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in found:
+        groups.setdefault((row["canary"], row["weight_format"], row["what"]), []).append(row)
+    lines = ["| canary | format | setting | runs | false alarms | drift rms, largest (tolerated) |", "|---|---|---|---|---|---|"]
+    for (canary, weight_format, setting), group in groups.items():
+        alarms = sum(row["caught"] for row in group)
+        drifts = [row["drift_rms"] for row in group if row["drift_rms"] is not None]
+        tolerated = next((row["drift_rms_tolerated"] for row in group if row["drift_rms_tolerated"] is not None), None)
+        drift = f"{max(drifts):.3f} ({tolerated:.3f})" if drifts and tolerated is not None else "–"
+        lines.append(f"| {canary} | {weight_format} | {setting} | {len(group)} | {alarms} | {drift} |")
+    return "\n".join(lines)

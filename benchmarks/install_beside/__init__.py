@@ -1,0 +1,1 @@
+"""What installing the next environment beside a measurement costs, in decode rate."""

@@ -1,0 +1,105 @@
+"""`python -m benchmarks.scale [--boots N --samples N] [--store DIR] [--contend MINUTES] [--json]`: make a large history, then measure it.
+
+The goal's size is `--boots 1000000 --samples 20000000`. Progress goes to stderr. Exit code 1 if a limit does not hold.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.scale.contention import contend
+from benchmarks.scale.fill import fill
+from benchmarks.scale.measure import Timing, time_compare, time_ingest, time_questions
+from benchmarks.scale.plan import world_for
+from results.store import Store
+
+INGEST_LIMIT = 20_000
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def main(
+    boots: Annotated[int, typer.Option(min=500, help="Boots of the made-up history.")] = 20_000,
+    samples: Annotated[int, typer.Option(min=1_000, help="Samples of the made-up history.")] = 400_000,
+    seed: Annotated[int, typer.Option(help="The same seed, the same history.")] = 1,
+    store: Annotated[Path | None, typer.Option(help="Keep the store here; one that is here already is measured as it is.")] = None,
+    ingest_boots: Annotated[int, typer.Option(min=50, help="New boots to store for the speed of storing; 0 with --no-ingest.")] = 2_000,
+    ingest: Annotated[bool, typer.Option(help="Measure storing, which adds boots to the store.")] = True,
+    contend_minutes: Annotated[
+        float, typer.Option("--contend", min=0.0, help="Readers and writers at once for so long, on a store of their own.")
+    ] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+) -> None:
+    """Measure the store at a size: every question of the pages, compare, storing, file size."""
+    started = time.perf_counter()
+
+    def say(text: str) -> None:
+        sys.stderr.write(f"{time.perf_counter() - started:8.1f} s  {text}\n")
+
+    with ExitStack() as stack:
+        root = store or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparkproof-scale-")))
+        found: dict[str, Any] = _measure(Store(root), boots, samples, seed, ingest_boots if ingest else 0, say)
+        if contend_minutes:
+            say(f"readers and writers for {contend_minutes:g} minutes")
+            other = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparkproof-contend-")))
+            found["contention"] = asdict(contend(other, contend_minutes * 60))
+    print(json.dumps(found, indent=1)) if as_json else _print(found)
+    raise SystemExit(0 if found["holds"] else 1)
+
+
+def _measure(store: Store, boots: int, samples: int, seed: int, ingest_boots: int, say: Any) -> dict[str, Any]:
+    seconds = None
+    if not store.database.exists():
+        started = time.perf_counter()
+        fill(store, world_for(boots, samples, seed), say)
+        seconds = time.perf_counter() - started
+    (sizes,) = store.query(
+        "SELECT (SELECT count(*) FROM runs) AS boots, (SELECT count(*) FROM samples) AS samples, (SELECT count(*) FROM histories) AS cells,"
+        " (SELECT count(*) FROM number_verdicts) AS number_verdicts, (SELECT count(*) FROM findings) AS findings"
+    )
+    found: dict[str, Any] = {**sizes, "file_bytes": store.database.stat().st_size, "fill_s": seconds}
+    timings = [*time_questions(store, say), *time_compare(store, say)]
+    found["timings"] = [{**asdict(timing), "holds": timing.holds} for timing in timings]
+    holds = all(timing.holds for timing in timings)
+    if ingest_boots:
+        result = time_ingest(store, ingest_boots)
+        found["ingest"] = {
+            "small_samples_per_s": result.small.samples_per_s,
+            "small_samples_per_cpu_s": result.small.samples / result.small.cpu_s,
+            "usual_samples_per_s": result.usual.samples_per_s,
+            "usual_samples_per_cpu_s": result.usual.samples / result.usual.cpu_s,
+            "commit_s": result.commit_s,
+        }
+        holds = holds and result.usual.samples_per_s >= INGEST_LIMIT
+    found["holds"] = holds
+    return found
+
+
+def _print(found: dict[str, Any]) -> None:
+    print(f"{found['boots']:,} boots, {found['samples']:,} samples, {found['cells']:,} cells, {found['file_bytes'] / 1e6:,.0f} MB")
+    for row in found["timings"]:
+        timing = Timing(row["name"], row["seconds"], row["rows"], row["limit_s"])
+        mark = "" if timing.holds else f"   MISSES {timing.limit_s * 1000:.0f} ms"
+        print(f"{timing.name:<48} {timing.seconds * 1000:8.0f} ms {timing.rows:>8,} rows{mark}")
+    if "ingest" in found:
+        speed = found["ingest"]
+        for kind, size in (("usual", 63), ("small", 20)):
+            rate, per_cpu = speed[f"{kind}_samples_per_s"], speed[f"{kind}_samples_per_cpu_s"]
+            print(f"boots of {size} samples: {rate:,.0f} samples/s stored, {per_cpu:,.0f} per second of processor time")
+        print(f"commit of one boot: {speed['commit_s'] * 1000:.0f} ms")
+    if "contention" in found:
+        print(json.dumps(found["contention"], indent=1))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,91 @@
+"""Seconds of every question, of `compare`, and of storing boots, on a store that is large already."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.scale.ingest import IngestSpeed, batch_speed, commit_seconds
+from benchmarks.scale.questions import all_questions
+from results.compare import Question, compare
+from results.store import Store
+
+QUESTION_LIMIT_S = 0.3
+COMPARE_LIMIT_S = 1.0
+REPEATS = 5
+_CELLS = 192
+"""Cells of one node and engine that new boots are spread over."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Median seconds of REPEATS warm answers, opening and closing the database included, and how many rows came."""
+
+    name: str
+    seconds: float
+    rows: int
+    limit_s: float
+
+    @property
+    def holds(self) -> bool:
+        return self.seconds <= self.limit_s
+
+
+@dataclass(frozen=True)
+class IngestResult:
+    """Boots of 20 samples (the ratio of the goal) and of 63 (what the smoke suite leaves), and the commit of a single boot."""
+
+    small: IngestSpeed
+    usual: IngestSpeed
+    commit_s: float
+
+
+def time_questions(store: Store, say: Callable[[str], None]) -> list[Timing]:
+    """Every question of pages and commands."""
+    timings: list[Timing] = []
+    for name, question in all_questions(store):
+        timings.append(_timed(name, lambda question=question: len(question.frame(store)), QUESTION_LIMIT_S))  # type: ignore[misc]
+        say(f"{name}: {timings[-1].seconds * 1000:.0f} ms")
+    return timings
+
+
+def time_compare(store: Store, say: Callable[[str], None]) -> list[Timing]:
+    """The newest two releases (stored verdicts), and two that are not neighbours (judged now): all cells, and those of one model."""
+    rows = store.query("SELECT engine, release FROM releases WHERE position IS NOT NULL ORDER BY engine DESC, position DESC LIMIT 4")
+    engine, new, old, older = rows[0]["engine"], rows[0]["release"], rows[1]["release"], rows[3]["release"]
+    recipe = store.query("SELECT min(recipe_name) AS name FROM histories")[0]["name"]
+    node = store.query("SELECT min(node_id) AS name FROM histories")[0]["name"]
+    questions = {
+        "compare neighbours": Question(engine, old, new),
+        "compare neighbours, one model": Question(engine, old, new, recipe=recipe),
+        "compare far apart, one model on one node": Question(engine, older, new, recipe=recipe, node=node),
+        "compare far apart, one node": Question(engine, older, new, node=node),
+        "compare far apart": Question(engine, older, new),
+    }
+    timings: list[Timing] = []
+    for name, question in questions.items():
+        timings.append(_timed(name, lambda question=question: len(compare(store, question)), COMPARE_LIMIT_S))  # type: ignore[misc]
+        say(f"{name}: {timings[-1].seconds * 1000:.0f} ms")
+    return timings
+
+
+def time_ingest(store: Store, boots: int) -> IngestResult:
+    """Store new boots of a new release into what is there."""
+    batch_speed(store, 50, 20, cells=_CELLS, first=0)  # imports and pages in
+    return IngestResult(
+        small=batch_speed(store, boots, 20, cells=_CELLS, first=1_000),
+        usual=batch_speed(store, boots // 2, 63, cells=_CELLS, first=1_000_000),
+        commit_s=median(commit_seconds(store, 11, 63, cells=_CELLS, first=2_000_000)),
+    )
+
+
+def _timed(name: str, answer: Callable[[], int], limit_s: float) -> Timing:
+    rows = answer()
+    seconds: list[float] = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        answer()
+        seconds.append(time.perf_counter() - started)
+    return Timing(name, median(seconds), rows, limit_s)

@@ -1,0 +1,5 @@
+"""Stands for vllm.utils.argparse_utils."""
+
+from argparse import ArgumentParser as FlexibleArgumentParser
+
+__all__ = ["FlexibleArgumentParser"]

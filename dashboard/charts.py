@@ -276,7 +276,9 @@ def by_boot(frame: pd.DataFrame, column: str, title: str) -> Any:
         alt.Chart(shown)
         .mark_circle(size=60, opacity=0.8)
         .encode(
-            x=alt.X("started_at:T", title=None, axis=alt.Axis(format="%m-%d %H:%M", tickCount=8, labelOverlap=True)),
+            x=alt.X(
+                "started_at:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(format="%m-%d %H:%M", tickCount=8, labelOverlap=True)
+            ),
             y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=_PLAIN),
             color=alt.Color("outcome:N", scale=alt.Scale(domain=words, range=[look_of_state(word).colour for word in words]), legend=None),
             tooltip=[alt.Tooltip("value:Q", format=",.4~g", title=title), "started_at:T", "outcome:N", "run_id:N"],

@@ -25,7 +25,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def rows_behind(name: str, question: Query, which: str = "") -> None:
     """A closed drawer. `name` is a word of ours, unique on its page, that names the files; `which` tells several drawers apart."""
     drawer = st.expander(
-        f"Rows behind this{f' ({which})' if which else ''}", key=f"rows_{name}", on_change="rerun", icon=":material/table_rows:"
+        f"Rows behind this{f' ({which})' if which else ''}",
+        key=f"rows_{name}",
+        on_change="rerun",
+        icon=":material/table_rows:",
+        type="compact",
     )
     if not drawer.open:
         return

@@ -14,8 +14,9 @@ from typing import Any
 from starlette.middleware import Middleware
 from streamlit.starlette import App
 
-# What the pages need is loaded before the first visit, not during it.
-from dashboard import charts, evidence, grid  # noqa: F401
+# The heavy libraries are loaded before the first visit, not during it. (What keeps answers is not: there is nothing yet to keep them in.)
+from dashboard import charts  # noqa: F401
+from results import compare, self_checks  # noqa: F401
 from results.report import issue_rows  # noqa: F401
 
 POLICY = "; ".join(

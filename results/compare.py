@@ -18,14 +18,19 @@ from results.history import StoredHistory, cell_histories
 from results.store import Store
 from results.verdict.cell import ReleaseVerdict, judge_cell
 from results.verdict.facts import CellHistory, VerdictInputError
-from results.verdict.metrics import LAUNCH_BOUND, metric_of
+from results.verdict.metrics import LAUNCH_BOUND
+from results.verdict.outcomes import verdict_between
+from results.verdict.words import CellState, State, Verdict
+from results.vocabulary import Outcome
 
 Row = dict[str, Any]
+MOST_JUDGED = 400
+"""Cells judged by one question about releases that are not neighbours: more take longer than somebody waits."""
 
 _SIDES = """
 SELECT history_id, engine, distribution, release, position, recipe_name, backend_name, node_id, node_label, state, verdict, headline, alarm,
-       after, last_good, boots, reason, differs, suppressed, decode_tok_s, decode_tok_s_low, decode_tok_s_high, ttft_s, aggregate_tok_s,
-       launch_bound, last_run_id
+       confirmed, after, last_good, boots, reason, differs, suppressed, decode_tok_s, decode_tok_s_low, decode_tok_s_high, ttft_s,
+       aggregate_tok_s, launch_bound, last_run_id
 FROM matrix
 WHERE engine = $engine AND distribution = $distribution AND release IN ($old, $new) AND ($recipe IS NULL OR recipe_name = $recipe)
   AND ($backend IS NULL OR backend_name = $backend) AND ($node IS NULL OR node_id = $node OR node_label = $node)
@@ -100,7 +105,9 @@ def compare(store: Store, question: Question) -> list[ComparedCell]:
         for row in _rows(connection, _NUMBERS, question):
             numbers.setdefault(row["history_id"], []).append(_number_of_row(row))
         apart = [cell for cell, sides in cells.items() if len(sides) == 2 and not _adjacent(sides, question)]
-        judged = _judge(connection, question, apart)
+        judged = _judge(connection, question, apart[:MOST_JUDGED])
+    for cell in apart[MOST_JUDGED:]:
+        judged[cell] = f"{len(apart)} cells are too many to judge at once; narrow the question to one node, model or backend"
     return [_cell(sides, question, numbers.get(cell, ()), judged.get(cell)) for cell, sides in cells.items()]
 
 
@@ -175,7 +182,8 @@ def _said(
     if judged is None:
         return new["headline"], new["reason"], new["alarm"], ()
     if isinstance(judged, str):
-        return None, judged, False, ()
+        word = verdict_between(_state(old["state"]), _state(new["state"]))
+        return (None if word is Verdict.UNCHANGED else str(word)), judged, word is Verdict.BROKE and new["confirmed"], ()
     headline = judged.headline
     numbers = tuple(
         ComparedNumber(
@@ -192,6 +200,10 @@ def _said(
         for name, number in judged.numbers.items()
     )
     return (None if headline is None else str(headline)), judged.outcome.reason, judged.alarm, numbers
+
+
+def _state(text: str) -> State:
+    return Outcome(text) if text in set(Outcome) else CellState(text)
 
 
 def _number_of_row(row: Row) -> ComparedNumber:
@@ -212,11 +224,6 @@ def _number_of_row(row: Row) -> ComparedNumber:
 def is_launch_bound(series: str) -> bool:
     """Whether a series is a canary's speed, which is no model's."""
     return series.endswith(f"/{LAUNCH_BOUND}")
-
-
-def is_better(number: ComparedNumber) -> bool | None:
-    """Whether a number moved in the good direction; None when it did not move."""
-    return None if not number.effect else (number.effect > 0) == metric_of(number.series).higher_is_better
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, sql: str, question: Question) -> list[Row]:

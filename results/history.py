@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import duckdb
@@ -71,9 +72,7 @@ class StoredHistory:
     left_out: Mapping[Exclusion, int]
 
 
-def cell_history(
-    connection: duckdb.DuckDBPyConnection, history_id: str, purposes: Sequence[Purpose] = EVIDENCE
-) -> StoredHistory | None:
+def cell_history(connection: duckdb.DuckDBPyConnection, history_id: str, purposes: Sequence[Purpose] = EVIDENCE) -> StoredHistory | None:
     """The history of one cell; None if it has no boot made for these purposes."""
     return cell_histories(connection, [history_id], purposes=purposes).get(history_id)
 
@@ -133,17 +132,21 @@ def _fact(
         started_at=_time(boot["started_at"]) or "",
         finished_at=_time(boot["finished_at"]),
         metrics=metrics,
-        node_state=NodeState(
-            driver=boot["driver_version"],
-            kernel=boot["kernel"],
-            firmware=boot["firmware"],
-            clock_cap_mhz=boot["sm_clock_cap_mhz"],
-            protocol=boot["protocol_version"],
-            recipe_revision=boot["recipe_id"],
-            prompts=" ".join(_shape(row) for row in medians if row["workload"] in shapes),
+        node_state=_node_state(
+            boot["driver_version"],
+            boot["kernel"],
+            boot["firmware"],
+            boot["sm_clock_cap_mhz"],
+            boot["protocol_version"],
+            boot["recipe_id"],
+            " ".join(_shape(row) for row in medians if row["workload"] in shapes),
         ),
         flags=frozenset(flag for flag, raised in flags.items() if raised),
     )
+
+
+_node_state = lru_cache(maxsize=4096)(NodeState)
+"""Boots under one state share the object: comparing them is then free."""
 
 
 def metrics_of(boot: Row, medians: Sequence[Row]) -> dict[str, float]:

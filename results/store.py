@@ -8,7 +8,6 @@ made later by `ingest_pending` or `rebuild`.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from results.errors import FolderError, StoreError, StoreLocked
 from results.ingest import derive_all, forget_kept, store_boots, store_kept, unstored_kept
 from results.kept_files import KeptFiles
 from results.kept_records import KeptRecord
+from results.opening import Opening, first_line
 from results.schema import SCHEMA_VERSION, create, migrate, schema_version
 from results.verdicts_stored import refresh_stale
 
@@ -97,8 +97,8 @@ class Store:
 
     def _damaged(self, error: duckdb.Error) -> StoreError:
         if any(words in str(error) for words in _FULL):
-            return StoreError(f"the disk took no more: {_first_line(error)}", where=str(self.database), todo=_SPACE)
-        return StoreError(f"the database cannot be used: {_first_line(error)}", where=str(self.database), todo=_REBUILD)
+            return StoreError(f"the disk took no more: {first_line(error)}", where=str(self.database), todo=_SPACE)
+        return StoreError(f"the database cannot be used: {first_line(error)}", where=str(self.database), todo=_REBUILD)
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -121,23 +121,10 @@ class Store:
             connection.close()
 
     def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-        """Open, waiting with growing, jittered pauses while another process holds the file."""
-        deadline = self._clock() + self._wait_s
-        pause = 0.005
-        while True:
-            try:
-                return duckdb.connect(str(self.database), read_only=read_only)
-            except duckdb.Error as error:
-                if not _is_lock_conflict(error):
-                    raise self._damaged(error) from error
-                if self._clock() + pause > deadline:
-                    raise StoreLocked(
-                        f"another process kept the database for more than {self._wait_s:.0f} s: {_first_line(error)}",
-                        where=str(self.database),
-                        todo="Nothing is lost: the boot's folder is complete and the next run stores it. Close the other program.",
-                    ) from error
-            self._sleep(pause * (0.5 + random.random()))
-            pause = min(pause * 1.6, 0.25)
+        try:
+            return Opening(self.database, self._wait_s, self._clock, self._sleep).open(read_only=read_only)
+        except duckdb.Error as error:
+            raise self._damaged(error) from error
 
     def _migrate(self, connection: duckdb.DuckDBPyConnection) -> None:
         found = schema_version(connection)
@@ -300,13 +287,3 @@ def _keep(connection: duckdb.DuckDBPyConnection, record: KeptRecord, skipped: di
 def _refresh_some(connection: duckdb.DuckDBPyConnection) -> int:
     with _transaction(connection):
         return refresh_stale(connection, _BATCH)
-
-
-def _is_lock_conflict(error: Exception) -> bool:
-    """DuckDB's words when another process (IOException) or this one (different configuration) holds the file, duckdb 1.0 to 2.0."""
-    text = str(error)
-    return "Could not set lock" in text or "Conflicting lock" in text or "different configuration" in text
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0][:300]

@@ -106,7 +106,7 @@ def _verdict_rows(history_id: str, cell: CellVerdict, by_release: Mapping[str, S
 
 def _verdict_row(history_id: str, release: ReleaseVerdict, boots: Sequence[Row], last_good: Mapping[str, Any] | None) -> dict[str, Any]:
     outcome = release.outcome
-    passed = [boot for boot in boots if outcome.state is Outcome.PASS and not boot["void"]]
+    passed = [boot for boot in boots if outcome.state is Outcome.PASS and boot["outcome"] == Outcome.PASS and not boot["void"]]
     decode = _values(passed, "decode_tok_s")
     before = last_good["decode_tok_s"] if last_good else None
     last = boots[-1] if boots else None

@@ -13,7 +13,7 @@ from pathlib import Path
 from results.records import NodeRecord
 from results.vocabulary import Purpose
 from runners.coherence.gate import GateTarget
-from runners.coherence.numeric_path import candidate_paths, path_name, references_of
+from runners.coherence.numeric_path import candidate_paths, references_of, scores_path
 from runners.engines.base import UNKNOWN, EngineAdapter, Identity
 from runners.engines.registry import adapter_for
 from runners.envs.environment import Environment
@@ -88,7 +88,7 @@ class Boot:
             canary=model.canary,
             bos=recipe.bos,
             paths=references_of(recipe.source.canary, paths) if recipe.source.canary is not None else (),
-            path=path_name(paths[0]) if len(paths) == 1 else None,
+            path=scores_path(paths, canary=model.canary is not None),
             known_good=None if making else known_good_for(recipe, model, self.recorder.store_root),
             context=run.max_model_len or recipe.max_model_len,
             instruct=recipe.instruct,

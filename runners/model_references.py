@@ -24,21 +24,17 @@ _TEMPLATES = ("chat_template.jinja", "chat_template.json")
 _MOST_BYTES = 16 << 20
 
 
-def reference_folders(store_root: Path) -> dict[str, Path]:
-    """Where references are looked for, in this order."""
-    return {"own": store_root / FOLDER, "shipped": SHIPPED}
-
-
 def known_good_for(recipe: Recipe, model: LocalModel, store_root: Path) -> KnownGood | None:
     """The known good set of what is served; None if none was made. Raises UsageError for a damaged file."""
-    found = find_reference(key_of(recipe, model), reference_folders(store_root))
+    found = find_reference(key_of(recipe, model), store_root / FOLDER, SHIPPED)
     return found[1].known_good() if found is not None else None
 
 
 def key_of(recipe: Recipe, model: LocalModel) -> Key:
     """The key of the model that a recipe serves. A canary's weights are the same numbers in every format."""
     if recipe.source.canary is not None:
-        return Key(model=recipe.model, revision=zoo.MANIFEST_SHA256[recipe.source.canary][:16], template=None, prompts="canary")
+        canary = model.canary or zoo.load(recipe.source.canary)
+        return Key(model=f"canary/{canary.name}", revision=canary.sha256[zoo.PACKED_WEIGHTS][:16], template=None, prompts="canary")
     return Key(
         model=recipe.model,
         revision=model.commit or recipe.revision or _fingerprint(model.path),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runners import hub
-from runners.errors import Unsupported, UsageError
+from runners.errors import InfrastructureError, Unsupported, UsageError
 from runners.gguf_models import dequantised
 from suites.canaries import zoo
 from suites.recipes import Recipe
@@ -38,8 +38,8 @@ class LocalModel:
 def materialise(recipe: Recipe, cache_root: Path, progress: Callable[[str], None], *, may_download: bool = False) -> LocalModel:
     """Make the recipe's model available locally.
 
-    Raises UsageError (unreadable folder; a download that was not allowed), Unsupported (no weights were published), InfrastructureError or
-    a canary's own error.
+    Raises UsageError (unreadable folder; a download that was not allowed), Unsupported (no weights were published) or InfrastructureError
+    (damaged files of a canary, among others).
     """
     source = recipe.source
     if source.unpublished is not None:
@@ -47,9 +47,7 @@ def materialise(recipe: Recipe, cache_root: Path, progress: Callable[[str], None
     if source.served is not None:
         return LocalModel(source.served, None)
     if source.canary is not None:
-        canary = zoo.load(source.canary)
-        folder = zoo.materialise(source.canary, recipe.weight_format, cache_root / "canaries")
-        return _read(recipe.name, folder, canary)
+        return _canary(recipe.name, source.canary, recipe.weight_format, cache_root / "canaries")
     if source.gguf_package is not None:
         return _read(recipe.name, dequantised(source.gguf_package, cache_root, progress), None)
     if source.hub is not None:
@@ -67,6 +65,15 @@ def as_served_now(recipe: Recipe) -> Recipe:
     """The recipe as a boot would record it from the hub's copy on this machine, without asking the hub; as it is if there is none."""
     snapshot = hub.cached(recipe.source.hub, recipe.revision) if recipe.source.hub is not None else None
     return pinned(recipe, snapshot.commit if snapshot is not None else None)
+
+
+def _canary(recipe_name: str, canary: str, weight_format: str, folder: Path) -> LocalModel:
+    try:
+        loaded = zoo.load(canary)
+        checkpoint = zoo.materialise(canary, weight_format, folder)
+    except zoo.CanaryError as error:
+        raise InfrastructureError(str(error), todo="See: sparkproof canary verify.") from error
+    return _read(recipe_name, checkpoint, loaded)
 
 
 def check_available(recipe: Recipe) -> None:

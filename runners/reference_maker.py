@@ -66,7 +66,8 @@ def reference_of(collector: Collector, run: RunRecord) -> Reference:
         kernels=run.actual,
     )
     collected = collector.collected
-    return Reference(key=collector.key, made=(made,), path=collector.path, answers=collected.answers, passages=collected.passages)
+    passages = {collector.path: collected.passages} if collector.path is not None and collected.passages else {}
+    return Reference(key=collector.key, made=(made,), answers=collected.answers, texts=collected.texts, passages=passages)
 
 
 def store_path(store_root: Path, key: Key) -> Path:

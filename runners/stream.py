@@ -4,7 +4,8 @@ Trap: a client that parses JSON while it receives stamps tokens late and becomes
 limit turns a hung engine into a hung night. Rule: the receiving loop only stamps and keeps bytes; every wait has a limit; whatever the
 server or the network does becomes a `RawStream` with a named failure, never an exception (cancellation of our own task excepted).
 
-The transport is httpx without redirects, cookies or compression, and without proxies on loopback: a timed request goes where it was sent.
+The client is httpx without redirects, cookies or compression: a timed request goes where it was sent. On loopback, where every engine that
+we start is, its transport is `runners.stamped_transport`; elsewhere httpx's own (TLS, proxies), whose stamps are later by its parsing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import httpx
 from runners.rates import weighted_percentile
 from runners.server_client import is_loopback
 from runners.sse import Block, RawStream, excerpt
+from runners.stamped_transport import READ_AT, SENDING, STAMP_CLOCK, TRACE, StampedTransport
 from runners.stream_trace import FailureKind, StreamFailure
 
 COMPLETIONS = "/v1/completions"
@@ -68,10 +70,11 @@ class StreamPolicy:
 
 
 def open_client(target: Target) -> httpx.AsyncClient:
-    """A client for `target`; as many connections as streams, reused only while a server surely keeps them (uvicorn: 5 s)."""
+    """A client for `target`; as many connections as streams. httpx reuses one only while a server surely keeps it (uvicorn: 5 s)."""
+    plain = is_loopback(target.base_url) and httpx.URL(target.base_url).scheme == "http"
     return httpx.AsyncClient(
         base_url=target.base_url,
-        transport=target.transport,
+        transport=target.transport or (StampedTransport() if plain else None),
         headers={**target.headers, "Accept-Encoding": "identity"},
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         trust_env=not is_loopback(target.base_url),
@@ -86,7 +89,8 @@ async def record_stream(
 ) -> RawStream:
     """POST `body` to `path` and record the answer until `[DONE]`, its end, a limit of `policy`, or a failure.
 
-    `t_sent` is taken when the encoded request is handed to the transport; a block's time when the read that it was part of came back.
+    `t_sent` is taken when the connection stands and the request is about to be written (at the beginning, if none comes to stand); the
+    time of a block when the read that it was part of came back.
     """
     recording = _Recording(client.build_request("POST", path, content=json.dumps(body).encode(), headers=_JSON), policy, clock)
     failure = await recording.run(client)
@@ -98,12 +102,13 @@ _JSON = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 
 class _Recording:
     def __init__(self, request: httpx.Request, policy: StreamPolicy, clock: Clock) -> None:
-        request.extensions = {**request.extensions, "timeout": {"connect": policy.connect_s}}
+        own = {"timeout": {"connect": policy.connect_s}, STAMP_CLOCK: clock, TRACE: self._trace}
+        request.extensions = {**request.extensions, **own}
         self.request, self.policy, self.clock = request, policy, clock
         self.status: int | None = None
         self.blocks: list[Block] = []
         self.t_sent = 0.0
-        self._waited = True
+        self._waited, self._turn = True, 0.0
 
     async def run(self, client: httpx.AsyncClient) -> StreamFailure | None:
         """Fill `blocks`; the failure that ended the recording early, if one did."""
@@ -123,19 +128,17 @@ class _Recording:
         except TRANSPORT_ERRORS as error:
             return StreamFailure(FailureKind.DROPPED, f"after {len(self.blocks)} blocks: {_describe(error)}")
 
-    async def _receive(self, response: httpx.Response, pause: asyncio.Timeout) -> StreamFailure | None:
-        """The timed loop: stamp, keep, look for the end; nothing else belongs here.
+    async def _trace(self, step: str, info: Mapping[str, Any]) -> None:
+        if step == SENDING:
+            self.t_sent = self.clock()
 
-        One read of the socket can hold many blocks, and they come out of the HTTP parser microseconds apart without the task ever waiting.
-        They arrived together, so they get one time: a new one is taken only after the event loop had its turn.
-        """
+    async def _receive(self, response: httpx.Response, pause: asyncio.Timeout) -> StreamFailure | None:
+        """The timed loop: stamp, keep, look for the end; nothing else belongs here."""
         loop, limit = asyncio.get_running_loop(), self.policy.max_bytes if self.status == 200 else _MAX_ERROR_BODY
-        t, wait, size, tail = 0.0, self.policy.idle_s, 0, b"\n"
+        wait, size, tail = self.policy.idle_s, 0, b"\n"
+        read_at: Clock = response.extensions.get(READ_AT, self._time_of_turn)
         async for data in response.aiter_raw():
-            if self._waited:
-                t, self._waited = self.clock(), False
-                loop.call_soon(self._mark_waited)
-            self.blocks.append(Block(t, data))
+            self.blocks.append(Block(read_at(), data))
             size += len(data)
             if size > limit:
                 return self._too_large(limit)
@@ -145,6 +148,17 @@ class _Recording:
             tail = recent[-len(_DONE_LINE) :]
             pause.reschedule(loop.time() + wait)
         return None
+
+    def _time_of_turn(self) -> float:
+        """The time of this block for a transport that does not say.
+
+        One read of the socket can hold many blocks, and they come out of the HTTP parser microseconds apart without the task ever waiting.
+        They arrived together, so they get one time: a new one is taken only after the event loop had its turn.
+        """
+        if self._waited:
+            self._turn, self._waited = self.clock(), False
+            asyncio.get_running_loop().call_soon(self._mark_waited)
+        return self._turn
 
     def _mark_waited(self) -> None:
         self._waited = True

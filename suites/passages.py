@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from suites.canaries.zoo import Canary
+
+_CANARY_PASSAGES = 4
+
 
 @dataclass(frozen=True)
 class Passage:
@@ -49,3 +53,13 @@ PASSAGES: tuple[Passage, ...] = (
         "Subtotal 144.75, tax 19 percent 27.50, total 172.25. Paid on 2024-03-17 by card ending in 0042.",
     ),
 )
+
+
+def canary_passages(canary: Canary) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """(name, token ids) of the texts that a canary scores: prompts of different lengths with their answers, the longest among them.
+
+    A canary has memorised answers, not prompts, so the tokens of the prompts are unlikely ones and show every rounding.
+    """
+    by_length = sorted(canary.prompts, key=lambda prompt: len(prompt.prompt_ids))
+    chosen = {p.name: p for p in (*by_length[:: max(len(by_length) // _CANARY_PASSAGES, 1)], *by_length[-1:])}
+    return tuple((p.name, (*p.prompt_ids, *p.answer_ids)) for p in chosen.values())

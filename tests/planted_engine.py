@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -15,13 +16,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from runners.model_references import SHIPPED
 from suites.canaries import zoo
 from tests.scripted_engine import Answer, Profile, counting_answer
 from tests.scripted_script import SCRIPTS
 from tests.scripted_server import ScriptedServer
 
 
-def _known() -> dict[tuple[int, ...], Answer]:
+def known_answers() -> dict[tuple[int, ...], Answer]:
+    """The dense canary's golden answers by prompt ids, and by messages as the scripted engine sees them."""
     canary = zoo.load("dense")
     known: dict[tuple[int, ...], Answer] = {}
     margins = canary.reference_margins["bfloat16"]
@@ -31,6 +34,13 @@ def _known() -> dict[tuple[int, ...], Answer]:
         messages = [{"role": role, "content": content} for role, content in prompt.messages]
         known[tuple(str(messages).encode())] = answer
     return known
+
+
+def known_scores() -> dict[tuple[int, ...], list[float]]:
+    """Log-probabilities of the texts that the dense canary scores, as a right engine gives them."""
+    shipped = json.loads((SHIPPED / "canary-dense.json").read_text(encoding="utf-8"))
+    passages = shipped["passages"]["any / none / auto"]
+    return {tuple(ids): passages[name]["logprobs"][1:] for name, ids in shipped["texts"].items()}
 
 
 def _before_serving(how: str) -> None:
@@ -57,15 +67,17 @@ def main() -> None:
     config = "model='m', kv_cache_dtype=auto, seed=0"
     print(f"(EngineCore pid=1) INFO 11-30 13:00:00 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: {config}", flush=True)
     _before_serving(os.environ.get("SCRIPTED_BOOT", ""))
-    known = _known()
+    known = known_answers()
     own = os.environ.get("SCRIPTED_OWN_VERSION", "0.32.0")
     profile = Profile("vllm", os.environ.get("SCRIPTED_VERSION", own), options.served_model_name, options.max_model_len)
-    ScriptedServer(
+    server = ScriptedServer(
         SCRIPTS["flood" if own == os.environ.get("SCRIPTED_BROKEN") else os.environ.get("SCRIPTED_AS", "good")],
         profile=profile,
         answer=lambda prompt, max_tokens: known.get(prompt) or counting_answer(prompt, max_tokens),
         port=options.port,
-    ).serve_forever()
+    )
+    server.engine.scored = known_scores()
+    server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ class ScriptedEngine:
         self.script, self.then, self.profile, self.answer = script or Script(), dict(then or {}), profile or Profile(), answer
         self.requests: list[tuple[str, Any]] = []
         """(path, JSON body or None) of every request, in order of arrival."""
+        self.scored: Mapping[tuple[int, ...], Sequence[float]] = {}
+        """Log-probabilities of known texts: token ids to one value per token but the first."""
         self.generated = 0
         self.drafts, self.draft_tokens, self.accepted_tokens = 0, 0, 0
         self._streams = 0
@@ -87,6 +89,8 @@ class ScriptedEngine:
             return self._stream(body, chat) if body.get("stream") else Reply(answer=self._completion(body, chat))
         if path == "/generate" and isinstance(body, dict) and self.profile.engine == "sglang":
             return Reply(answer=self._generate(body))
+        if path == "/completion" and isinstance(body, dict) and self.profile.engine == "llamacpp":
+            return Reply(answer=self._llamacpp_completion(body))
         return Reply(404, {"detail": "Not Found"})
 
     def _info(self, path: str) -> Reply:
@@ -96,12 +100,15 @@ class ScriptedEngine:
             memory = {"token_capacity": self.profile.token_capacity}
             info = {"version": self.profile.version, "internal_states": [{"memory_usage": memory}]}
             pages |= {"/health_generate": "", "/server_info": info, "/get_server_info": info}
+        elif self.profile.engine == "llamacpp":
+            settings = {"n_ctx": self.profile.max_model_len}
+            pages |= {"/props": {"build_info": f"{self.profile.version}-0c50a2b4", "default_generation_settings": settings}}
         else:
             pages |= {"/version": {"version": self.profile.version}}
         return Reply(200, pages[path]) if path in pages else Reply(404, {"detail": "Not Found"})
 
     def _metrics(self) -> str:
-        name = "vllm:generation_tokens" if self.profile.engine == "vllm" else "sglang:generation_tokens"
+        name = _COUNTERS[self.profile.engine]
         value = float(round(self.generated * self.script.metrics_factor))
         labels = f'{{model_name="{self.profile.model}"}}'
         page = f"# HELP {name}_total Number of generated tokens.\n# TYPE {name}_total counter\n{name}_total{labels} {value}\n"
@@ -168,12 +175,25 @@ class ScriptedEngine:
         if body.get("logprobs") and not chat:
             choice["logprobs"] = _logprobs(answer)
         if body.get("prompt_logprobs") is not None:
-            choice["prompt_logprobs"] = [None, *({str(i): {"logprob": self._score(i), "rank": 1}} for i in prompt[1:])]
+            choice["prompt_logprobs"] = [None, *({str(i): {"logprob": v, "rank": 1}} for i, v in self._scored(prompt))]
         counts = {"prompt_tokens": len(prompt), "completion_tokens": len(answer.token_ids)}
         return {"object": "text_completion", "model": self.profile.model, "choices": [choice], "usage": counts}
 
-    def _score(self, token: int) -> float:
-        return -(token % 7) / 4 - (2.0 if self.script.scores == "drift" else 0.0)
+    def _scored(self, prompt: tuple[int, ...]) -> list[tuple[int, float]]:
+        """(token, log-probability) of every token but the first."""
+        known = self.scored.get(prompt) or [-(token % 7) / 4 for token in prompt[1:]]
+        drift = 2.0 if self.script.scores == "drift" else 0.0
+        return [(token, value - drift) for token, value in zip(prompt[1:], known, strict=True)]
+
+    def _llamacpp_completion(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        prompt = _prompt_ids(body.get("prompt"))
+        answer = self._greedy(prompt, int(body.get("n_predict") or 16))
+        said = {"content": answer.text, "tokens": list(answer.token_ids), "tokens_evaluated": len(prompt)}
+        said |= {"stop_type": "limit" if answer.finish_reason == "length" else "eos"}
+        if not body.get("n_probs"):
+            return said
+        best = [[{"id": i, "logprob": -0.001}, {"id": i + 1, "logprob": -0.001 - m}] for i, m in zip(*_pairs(answer), strict=True)]
+        return said | {"completion_probabilities": [{"logprob": top[0]["logprob"], "top_logprobs": top} for top in best]}
 
     def _generate(self, body: Mapping[str, Any]) -> dict[str, Any]:
         prompt = _prompt_ids(body.get("input_ids"))
@@ -184,8 +204,8 @@ class ScriptedEngine:
             "completion_tokens": len(answer.token_ids),
             "finish_reason": {"type": answer.finish_reason},
             "output_token_logprobs": [[-0.001, i, None] for i, _ in pairs],
-            "input_token_logprobs": [[None, prompt[0], None], *([self._score(i), i, None] for i in prompt[1:])],
-            "input_top_logprobs": [None, *([[self._score(i), i, None]] for i in prompt[1:])],
+            "input_token_logprobs": [[None, prompt[0], None], *([value, i, None] for i, value in self._scored(prompt))],
+            "input_top_logprobs": [None, *([[value, i, None]] for i, value in self._scored(prompt))],
             "output_top_logprobs": [[[-0.001, i, None], [-0.001 - margin, i + 1, None]] for i, margin in pairs],
         }
         return {"text": answer.text, "output_ids": list(answer.token_ids), "meta_info": meta}
@@ -202,11 +222,18 @@ def _pieces(answer: Answer, max_tokens: int) -> tuple[str, ...]:
     return (*answer.text[: max_tokens - 1], answer.text[max_tokens - 1 :]) if len(answer.text) >= max_tokens else ()
 
 
+_COUNTERS = {"vllm": "vllm:generation_tokens", "sglang": "sglang:generation_tokens", "llamacpp": "llamacpp:tokens_predicted"}
+
+
 def _prompt_ids(prompt: Any) -> tuple[int, ...]:
     """The ids of a prompt of ids; for text or messages one id per byte, which is as good as any tokenizer here."""
     if isinstance(prompt, list) and all(isinstance(i, int) for i in prompt):
         return tuple(prompt)
     return tuple(str(prompt or "").encode())
+
+
+def _pairs(answer: Answer) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    return answer.token_ids, answer.margins
 
 
 def _cached(prompt: tuple[int, ...], earlier: Sequence[tuple[int, ...]], page_size: int) -> int:

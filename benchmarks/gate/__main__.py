@@ -6,25 +6,14 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.gate.cases import Case, clean_cases, fault_cases
-from benchmarks.gate.collect import collect
+from benchmarks.gate.cases import clean_cases, fault_cases
+from benchmarks.gate.collect import add_options, collect_as_asked
 from benchmarks.gate.judge import Pass, passes_of
 from benchmarks.gate.peers import ask_peers
 from benchmarks.gate.report import clean_table, fault_table, rows, write
+from runners.envs.environment import ensure
+from runners.spec import EngineSpec
 from suites.canaries import zoo
-
-
-def cases_of(arguments: argparse.Namespace) -> list[Case]:
-    """The cases asked for, faults before clean runs."""
-    cases: list[Case] = []
-    for canary in arguments.canary or tuple(zoo.MANIFEST_SHA256):
-        for weight_format in arguments.format or ("bf16", "int4"):
-            if weight_format in zoo.weight_formats(canary):
-                if arguments.passes == 0:
-                    cases += fault_cases(canary, weight_format)
-                else:
-                    cases += clean_cases(canary, weight_format, arguments.passes)
-    return cases
 
 
 def judged(arguments: argparse.Namespace) -> tuple[list[Pass], list[Pass]]:
@@ -51,33 +40,29 @@ def judge(arguments: argparse.Namespace) -> None:
     print(write(f"clean-{name}", {**head, "runs": runs}))
     print(fault_table(found, peers))
     print(clean_table(runs))
-    print(
-        f"{sum(r['caught'] for r in found)} of {len(found)} faults caught; {sum(r['caught'] for r in runs)} false alarms in {len(runs)} clean runs"
-    )
+    caught, alarms = sum(r["caught"] for r in found), sum(r["caught"] for r in runs)
+    print(f"{caught} of {len(found)} faults caught; {alarms} false alarms in {len(runs)} clean runs")
 
 
 def main() -> int:
     """Run one command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gate")
     commands = parser.add_subparsers(dest="command", required=True)
-    collecting = commands.add_parser("collect", help="ask a real engine; goes on where an earlier stretch ended")
+    collecting = commands.add_parser("collect", help="ask a release on this machine; goes on where an earlier stretch ended")
+    add_options(collecting)
     judging = commands.add_parser("judge", help="judge what was collected and write the results")
-    for command in (collecting, judging):
-        command.add_argument("--folder", type=Path, required=True, help="answers are kept here")
-        command.add_argument("--engine", default="vllm==0.32.0")
-    collecting.add_argument("--canary", action="append")
-    collecting.add_argument("--format", action="append")
-    collecting.add_argument("--passes", type=int, default=0, help="0: fault cases; else clean runs with so many passes in each setting")
-    collecting.add_argument("--seconds", type=float, default=270)
+    judging.add_argument("--folder", type=Path, required=True, help="where the answers are")
     judging.add_argument("--machine", required=True, help="what the answers were made on, in words")
     judging.add_argument("--benchy", type=Path, help="Python of an environment with llama-benchy")
     judging.add_argument("--infer-check", type=Path, help="Python of an environment with infer-check")
+    for command in (collecting, judging):
+        command.add_argument("--engine", default="vllm==0.32.0")
     arguments = parser.parse_args()
     if arguments.command == "judge":
         judge(arguments)
     else:
-        done = collect(cases_of(arguments), arguments.engine, arguments.folder, arguments.seconds)
-        print(f"{done} cases answered")
+        environment = ensure(EngineSpec.parse(arguments.engine), has_cuda=arguments.cuda, progress=print)
+        collect_as_asked(arguments, str(environment.python))
     return 0
 
 

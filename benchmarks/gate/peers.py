@@ -1,8 +1,8 @@
 """What two public checks say of the same answers: each runs its own code in its own environment on answers that were recorded here.
 
-llama-benchy 0.4.0 looks for "paris" in the answer to a question for the capital of France (`client.run_coherence_test`); our corpus has that
-question, so its rule is given the canary's answer. infer-check 0.2.6 compares texts with a baseline (`runner._compare`: a similarity under 0.5
-is a failure); its baseline here is a sound pass of the same canary. Neither needs a server for that part.
+llama-benchy 0.4.0 looks for "paris" in the answer to a question for the capital of France (`client.run_coherence_test`); our corpus has
+that question, so its rule is given the canary's answer. infer-check 0.2.6 compares texts with a baseline (`runner._compare`: a similarity
+under 0.5 is a failure); its baseline here is a sound pass of the same canary. Neither needs a server for that part.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ CAPITAL = "The capital of France is Paris"
 _BENCHY = """
 import asyncio, json, sys
 from llama_benchy.client import LLMClient
-client = LLMClient.__new__(LLMClient)
-client.model_name, client.base_url, client.headers = "canary", "http://127.0.0.1:1", {}
+client = LLMClient("http://127.0.0.1:1", "none", "canary")
 class Response:
     def __init__(self, text): self.text = text
     async def __aenter__(self): return self
@@ -41,7 +40,8 @@ from infer_check.runner import TestRunner
 from infer_check.types import InferenceResult
 runner = TestRunner(sys.argv[1])
 def result(name, text):
-    return InferenceResult(prompt_id=name, backend_name="b", model_id="m", tokens=text.split(), text=text, latency_ms=1.0, tokens_per_second=1.0)
+    fields = dict(prompt_id=name, backend_name="b", model_id="m", tokens=text.split(), text=text)
+    return InferenceResult(**fields, latency_ms=1.0, tokens_per_second=1.0)
 out = {}
 data = json.load(sys.stdin)
 for case, texts in data["cases"].items():

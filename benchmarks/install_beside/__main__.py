@@ -3,7 +3,7 @@
 The install is the real one: uv makes a full engine environment from its own cache into a scratch folder, again and again while the turn
 lasts, with niceness 19 and the idle I/O class, as `sparkproof nightly --install-beside` would.
 
-    python -m benchmarks.install_beside --engine vllm==0.32.0 --install vllm==0.31.0 --turns 6
+    python -m benchmarks.install_beside --engine vllm==0.32.0 --install vllm==0.31.0 --turns 4
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from runners.envs.environment import cache_folder, ensure
 from runners.models import LocalModel, materialise
 from runners.nightly.install_ahead import command_for
 from runners.plan import plan_boots
+from runners.process.interrupt import interruptible
 from runners.process.ports import free_port
 from runners.process.ready import NotReady, Probes
 from runners.process.server import launch
@@ -47,7 +48,7 @@ from suites.backends import backend_for
 from suites.recipes import recipe_for
 from suites.workloads import Workload
 
-TURN = Workload("turn", prompt_tokens=64, completion_tokens=256, concurrency=1, repeats=3)
+TURN = Workload("turn", prompt_tokens=64, completion_tokens=128, concurrency=1, repeats=3)
 _AGAIN = """
 import shutil, subprocess, sys
 command, folder = sys.argv[2:], sys.argv[1]
@@ -61,9 +62,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", default="vllm==0.32.0")
     parser.add_argument("--install", default="vllm==0.31.0")
-    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--turns", type=int, default=4)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
+    with interruptible(), tempfile.TemporaryDirectory() as scratch:
         print(json.dumps(measure_effect(Path(scratch), options.engine, options.install, options.turns), indent=1))
 
 
@@ -87,6 +88,7 @@ def measure_effect(scratch: Path, engine: str, install: str, turns: int) -> dict
             alone.append(timed(server, model, run_id, f"alone{turn}", spec))
             with installing(EngineSpec.parse(install), scratch / "cache"):
                 beside.append(timed(server, model, run_id, f"beside{turn}", spec))
+            print(f"turn {turn}: {alone[-1]:.1f} alone, {beside[-1]:.1f} tok/s beside an install", file=sys.stderr, flush=True)
     finally:
         server.stop()
     return {

@@ -88,9 +88,10 @@ def _measure(store: Store, boots: int, samples: int, seed: int, ingest_boots: in
 def _print(found: dict[str, Any]) -> None:
     print(f"{found['boots']:,} boots, {found['samples']:,} samples, {found['cells']:,} cells, {found['file_bytes'] / 1e6:,.0f} MB")
     for row in found["timings"]:
-        timing = Timing(row["name"], row["seconds"], row["rows"], row["limit_s"])
+        timing = Timing(row["name"], row["seconds"], row["cpu_s"], row["rows"], row["limit_s"])
         mark = "" if timing.holds else f"   MISSES {timing.limit_s * 1000:.0f} ms"
-        print(f"{timing.name:<48} {timing.seconds * 1000:8.0f} ms {timing.rows:>8,} rows{mark}")
+        wall, cpu = timing.seconds * 1000, timing.cpu_s * 1000
+        print(f"{timing.name:<48} {wall:8.0f} ms ({cpu:6.0f} ms of processor time) {timing.rows:>8,} rows{mark}")
     if "ingest" in found:
         speed = found["ingest"]
         for kind, size in (("usual", 63), ("small", 20)):

@@ -22,6 +22,7 @@ from results.vocabulary import Phase
 from runners.engines.base import ServeCommand
 from runners.node.gpu import Nvml
 from runners.node.kernel_log import KernelTail
+from runners.process.interrupt import interruptible
 from runners.process.server import launch
 from runners.process.teardown import stop
 from runners.process.telemetry import Sources, Telemetry
@@ -39,7 +40,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--children", type=int, default=12, help="processes of the tree besides its leader")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
+    with interruptible(), tempfile.TemporaryDirectory() as scratch:
         print(json.dumps(measure(Path(scratch), options.seconds, options.children), indent=1))
 
 

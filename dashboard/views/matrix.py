@@ -96,7 +96,7 @@ def _texts(row: Row, view: str, word: str) -> tuple[str, str]:
     if view == "correctness":
         return word, _verdict(row)
     if view == "speed":
-        return rate or word, _change(row) or ("launch-bound" if row["launch_bound"] and rate else "")
+        return rate or word, _change(row)
     sign = word.split(" ", 1)[0]
     return (f"{sign} {number(row['decode_tok_s'])}" if rate else word), _change(row) or _verdict(row)
 
@@ -115,6 +115,8 @@ def _change(row: Row) -> str:
         return ""
     if row["headline"] in (Verdict.FASTER, Verdict.SLOWER):
         arrow = "▲" if change > 0 else "▼"
+    elif row["launch_bound"]:
+        return "launch-bound"  # a canary's rate is launch overhead: what moves it without being confirmed is the node
     else:
         arrow = "△" if change >= 0.03 else "▽" if change <= -0.03 else "="
     return f"{arrow} {percent(change)}"

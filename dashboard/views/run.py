@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from dashboard import boot_files, charts, links, source
+from dashboard.boot_rows import show_more, show_samples
 from dashboard.evidence import rows_behind
 from dashboard.frame import quiet
+from dashboard.gate import show_gate
 from dashboard.grid import Cell, Column, grid
 from dashboard.sentence import engine_name
 from dashboard.shown import block, gib, line, number, seconds, when
@@ -25,9 +27,6 @@ from results.report.issue_rows import issue_rows
 from results.report.this_machine import this_machine
 
 Row = Mapping[str, Any]
-_RIGHT = ("match", "tie", "pass_structure")
-_SHOWN_ANSWERS = 200
-_SHOWN_SAMPLES = 200
 _TELEMETRY = {
     "memory_used_bytes": "Memory of the node, GiB",
     "gpu_power_w": "GPU power, W",
@@ -61,9 +60,9 @@ def show() -> None:
     _facts(boot)
     _phases(run_id)
     _kernels(boot)
-    _gate(run_id)
-    _samples(run_id)
-    _more(run_id)
+    show_gate(run_id)
+    show_samples(run_id)
+    show_more(run_id)
     _telemetry(run_id)
     _to_copy(boot)
     _log(boot)
@@ -170,17 +169,26 @@ def _facts(boot: Row) -> None:
             )
             or "no GPU",
         ),
-        ("Context", f"{number(boot['max_model_len'])} tokens allowed, {number(boot['verified_context_tokens'])} verified"),
+        ("Context", f"{number(boot['max_model_len'])} tokens allowed, {_verified(boot['verified_context_tokens'])}"),
         ("KV cache", f"{number(boot['kv_cache_tokens'])} tokens, {gib(boot['kv_cache_bytes'])}"),
         (
             "Memory",
-            f"{gib(boot['memory_used_bytes'])} taken, {gib(boot['memory_peak_used_bytes'])} at most,"
-            f" {gib(boot['memory_leak_bytes'])} left behind",
+            f"{gib(boot['memory_used_bytes'])} taken, {gib(boot['memory_peak_used_bytes'])} at most, {_left(boot['memory_leak_bytes'])}",
         ),
         ("Weights", gib(boot["model_memory_bytes"])),
         ("Tokens counted", f"engine {number(boot['engine_token_count'])}, client {number(boot['client_token_count'])}"),
     ]
     grid("facts", "What ran", ["", " "], [[Cell(name), Cell(value or "–")] for name, value in facts])
+
+
+def _left(leak: int | None) -> str:
+    if leak is None:
+        return "what was left behind is not known"
+    return f"{gib(leak)} left behind" if leak > 0 else "nothing left behind"
+
+
+def _verified(tokens: int | None) -> str:
+    return "recall not tried" if tokens is None else f"{number(tokens)} verified by recall"
 
 
 def _phases(run_id: str) -> None:
@@ -223,214 +231,6 @@ def _kernels(boot: Row) -> None:
 def _mapping(text: str | None) -> dict[str, str]:
     value = json.loads(text) if text else {}
     return {str(name): str(own) for name, own in value.items()} if isinstance(value, dict) else {}
-
-
-def _gate(run_id: str) -> None:
-    question = run_page.table("coherence_results", run_id)
-    found = source.rows(question)
-    st.header("Coherence gate")
-    if not found:
-        quiet("No answer was judged: the boot ended before its gate.", "gate")
-        return
-    wrong = [row for row in found if row["verdict"] not in _RIGHT]
-    steps = {row["step"]: 0 for row in found}
-    for row in found:
-        steps[row["step"]] += 1
-    told = ", ".join(f"{step} {count}" for step, count in steps.items())
-    quiet(f"{len(found) - len(wrong)} of {len(found)} answers right ({told}). Wrong ones first; a click shows the answer.", "gate")
-    ordered = [*wrong, *(row for row in found if row["verdict"] in _RIGHT)][:_SHOWN_ANSWERS]
-    grid(
-        "answers",
-        "Judged answers, wrong ones first",
-        ["Prompt", "Step", "Verdict", Column("First wrong token", right=True), Column("Least margin", right=True), "Why"],
-        [_answer(run_id, row) for row in ordered],
-    )
-    chosen = str(st.query_params.get("prompt", ""))
-    picked = next((row for row in found if _answer_key(row) == chosen), ordered[0])
-    _side_by_side(run_id, picked)
-    rows_behind("gate", question)
-
-
-def _answer_key(row: Row) -> str:
-    return f"{row['step']}/{row['prompt_name']}"
-
-
-def _answer(run_id: str, row: Row) -> list[Cell]:
-    right = row["verdict"] in _RIGHT
-    margin = "" if row["min_margin_position"] is None else f"at token {row['min_margin_position']}"
-    return [
-        Cell(row["prompt_name"], link=links.to("run", run=run_id, prompt=_answer_key(row))),
-        Cell(row["step"], row["judge"]),
-        Cell(f"{'✓' if right else '✗'} {row['verdict'].replace('_', ' ')}", kind="pass" if right else "fail"),
-        Cell(number(row["first_divergence"])),
-        Cell(number(row["min_margin"]), margin),
-        Cell(row["reason"]),
-    ]
-
-
-def _side_by_side(run_id: str, row: Row) -> None:
-    """The answer beside the one it should have been, marked from the first character and the first token that differ."""
-    good = [
-        other
-        for other in source.rows(run_page.good_answers(run_id))
-        if other["prompt_name"] == row["prompt_name"]
-        and other["by_ids"] == (row["carried_by"] == "output_ids")
-        and (other["expected_ids"] or []) == (row["expected_ids"] or [])
-    ]
-    right = row["verdict"] in _RIGHT
-    expected = row["text"] if right and row["judge"] == "golden" else good[0]["text"] if good else None
-    got, want = block(row["text"], 12_000), None if expected is None else block(expected, 12_000)
-    exact = row["judge"] == "golden" or bool(row["expected_ids"])
-    mark = None if right or want is None or not exact else _first_difference(got, want)
-    rows = []
-    heading = "Expected" if exact else "What a boot that passed said"
-    shown = want if want is not None else "not known: no boot has answered this prompt rightly yet"
-    rows.append([Cell("Text"), Cell(got or "(empty)", mono=True, mark_from=mark), Cell(shown, mono=True, mark_from=mark)])
-    if row["expected_ids"]:
-        at = None if right else row["first_divergence"]
-        rows.append([Cell("Token ids"), _ids(row["token_ids"] or [], at), _ids(row["expected_ids"], at)])
-    quiet(f"{row['step']} · {row['prompt_name']}: {row['reason']}", "answer")
-    grid("side_by_side", "The answer beside the expected one", ["", "Answer", heading], rows)
-
-
-def _ids(ids: Sequence[int], divergence: int | None) -> Cell:
-    mark = None if divergence is None else len(" ".join(map(str, ids[:divergence]))) + (1 if divergence else 0)
-    return Cell(" ".join(map(str, ids)), mono=True, mark_from=mark)
-
-
-def _first_difference(got: str, want: str) -> int:
-    return next((index for index, (one, other) in enumerate(zip(got, want, strict=False)) if one != other), min(len(got), len(want)))
-
-
-def _samples(run_id: str) -> None:
-    question = run_page.table("samples", run_id)
-    found = source.rows(question)
-    if not found:
-        return
-    st.header("Samples")
-    first = [row for row in found if row["stream"] == 0]
-    grid(
-        "samples",
-        "Timed requests, the first stream of each batch",
-        [
-            "Workload",
-            Column("Repeat", right=True),
-            Column("Streams", right=True),
-            Column("Tokens", right=True),
-            Column("TTFT", right=True),
-            Column("Decode tok/s", right=True),
-            Column("ITL p50 / p99", right=True),
-            Column("All streams tok/s", right=True),
-            "Counts",
-        ],
-        [_sample(row) for row in first[:_SHOWN_SAMPLES]],
-        dense=True,
-    )
-    rows_behind("samples", question)
-
-
-def _sample(row: Row) -> list[Cell]:
-    counts = "✓" if row["valid"] and not row["cold"] else "warm-up" if row["valid"] else "✗ invalid"
-    return [
-        Cell(row["workload"]),
-        Cell(number(row["repeat"])),
-        Cell(number(row["concurrency"])),
-        Cell(f"{number(row['prompt_tokens'])} → {number(row['completion_tokens'])}"),
-        Cell(seconds(row["ttft_s"])),
-        Cell(number(row["decode_tok_s"])),
-        Cell(f"{seconds(row['itl_p50_s'])} / {seconds(row['itl_p99_s'])}"),
-        Cell(number(row["aggregate_tok_s"])),
-        Cell(counts, row["invalid_reason"] or row["null_reason"] or "", kind="" if row["valid"] else "fail"),
-    ]
-
-
-def _more(run_id: str) -> None:
-    """The kinds of rows that only some boots have."""
-    _small(
-        "scores",
-        "Scores and margins",
-        run_id,
-        ["Metric", "Of", Column("Value", right=True), Column("Threshold", right=True), "Verdict", "Against"],
-        lambda row: [
-            Cell(row["metric"]),
-            Cell(row["subject"], row["step"]),
-            Cell(number(row["value"], 4)),
-            Cell(number(row["threshold"], 4)),
-            Cell(row["verdict"] or "–", kind="fail" if row["verdict"] in ("wrong", "drift", "fail") else ""),
-            Cell(row["reference"] or "–", row["reason"] or ""),
-        ],
-    )
-    _small(
-        "context_depths",
-        "Context",
-        run_id,
-        [Column("Depth, tokens", right=True), "Probe", "Recalled", Column("TTFT", right=True), Column("Decode tok/s", right=True), "Why"],
-        lambda row: [
-            Cell(number(row["depth_tokens"])),
-            Cell(row["probe"]),
-            Cell(
-                *(
-                    ("✓ yes", "", "pass")
-                    if row["recalled"]
-                    else ("✗ no", "", "fail")
-                    if row["recalled"] is False
-                    else ("? not answered", "", "notrun")
-                )
-            ),
-            Cell(seconds(row["ttft_s"])),
-            Cell(number(row["decode_tok_s"])),
-            Cell(row["reason"], row["text"]),
-        ],
-    )
-    _small(
-        "health",
-        "Node before and after",
-        run_id,
-        [
-            "Moment",
-            "Verdict",
-            Column("Bandwidth GB/s", right=True),
-            Column("Power", right=True),
-            Column("SM clock", right=True),
-            Column("Temperature", right=True),
-            "Why",
-        ],
-        lambda row: [
-            Cell(row["moment"], when(row["read_at"])),
-            Cell(row["verdict"], kind={"ok": "pass", "suspect": "flaky", "void": "fail"}.get(row["verdict"], "notrun")),
-            Cell(
-                number(row["bandwidth_gb_s"]),
-                "" if row["percent_of_history"] is None else f"{row['percent_of_history']:.0f} % of its history",
-            ),
-            Cell(number(row["gpu_power_w"], unit="W")),
-            Cell(number(row["gpu_sm_clock_mhz"], 4, "MHz")),
-            Cell(number(row["gpu_temperature_c"], unit="°C")),
-            Cell("; ".join(row["reasons"] or ()), "; ".join(row["throttle_reasons"] or ())),
-        ],
-    )
-    _small(
-        "engine_counters",
-        "The engine's own counters",
-        run_id,
-        ["Metric", "Workload", Column("Value", right=True)],
-        lambda row: [Cell(row["metric"]), Cell(row["workload"]), Cell(number(row["value"], 4))],
-    )
-    _small(
-        "kernel_messages",
-        "Messages of the kernel",
-        run_id,
-        [Column("After", right=True), "Line"],
-        lambda row: [Cell(seconds(row["elapsed_s"])), Cell(row["line"], mono=True)],
-    )
-
-
-def _small(table: str, title: str, run_id: str, columns: Sequence[Column | str], cells: Callable[[Row], list[Cell]]) -> None:
-    question = run_page.table(table, run_id)
-    found = source.rows(question)
-    if found:
-        st.header(title)
-        grid(table, title, columns, [cells(row) for row in found[:_SHOWN_SAMPLES]])
-        rows_behind(table, question)
 
 
 def _telemetry(run_id: str) -> None:

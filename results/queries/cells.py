@@ -82,6 +82,17 @@ def finding(beginning: str) -> Query:
     return query("SELECT * FROM cell_findings WHERE starts_with(finding_id, $beginning) ORDER BY finding_id", beginning=beginning)
 
 
+def left_out() -> Query:
+    """Over all cells, how many boots or numbers were left out of judging them, by reason."""
+    return query(
+        """
+SELECT reason, sum((exclusions ->> reason)::BIGINT)::BIGINT AS number
+FROM (SELECT exclusions, unnest(json_keys(exclusions)) AS reason FROM histories)
+GROUP BY reason ORDER BY reason
+"""
+    )
+
+
 def ignores() -> Query:
     """All notes on findings, newest first."""
     return query("SELECT * FROM ignores ORDER BY ignored_at DESC, finding_id")

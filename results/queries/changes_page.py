@@ -27,34 +27,39 @@ def signatures(engine: str | None = None, node: str | None = None) -> Query:
     """The ledger: each failure's signature with the releases it was seen in, and the first later release of the same cells without it."""
     return query(
         """
-WITH failed AS (
-    SELECT r.engine, r.signature, r.outcome, r.history_id, v.release, v.position, r.run_id, r.started_at, r.reason
+WITH failed AS MATERIALIZED (
+    SELECT r.engine, r.signature, r.outcome, r.history_id, v.release, v.position, count(*) AS boots,
+           arg_max(r.run_id, r.started_at) AS last_run_id, max(r.started_at) AS last_started_at
     FROM runs r JOIN engine_versions v ON v.engine = r.engine AND v.version = r.engine_version
     WHERE r.signature IS NOT NULL AND v.position IS NOT NULL
       AND ($engine IS NULL OR r.engine = $engine) AND ($node IS NULL OR r.node_id = $node)
-), seen AS (
-    SELECT engine, signature, any_value(outcome) AS outcome, min(position) AS first_position, max(position) AS last_position,
+    GROUP BY ALL
+), seen AS MATERIALIZED (
+    SELECT engine, signature, arg_max(outcome, last_started_at) AS outcome, max(position) AS last_position,
            arg_min(release, position) AS first_release, arg_max(release, position) AS last_release,
-           count(DISTINCT history_id) AS cells, count(*) AS boots, arg_max(run_id, started_at) AS last_run_id,
-           max(started_at) AS last_started_at, arg_max(reason, started_at) AS reason
+           count(DISTINCT history_id) AS cells, sum(boots)::BIGINT AS boots, arg_max(last_run_id, last_started_at) AS last_run_id,
+           max(last_started_at) AS last_started_at
     FROM failed GROUP BY engine, signature
 ), releases_of AS (
     SELECT engine, signature, list(release ORDER BY position) AS releases
     FROM (SELECT DISTINCT engine, signature, release, position FROM failed) GROUP BY engine, signature
-), touched AS (
-    SELECT DISTINCT engine, signature, history_id FROM failed
 ), gone AS (
     SELECT t.engine, t.signature, arg_min(v.release, o.position) AS gone_in
-    FROM touched t JOIN seen s ON s.engine = t.engine AND s.signature = t.signature
+    FROM (SELECT DISTINCT engine, signature, history_id FROM failed) t
+    JOIN seen s ON s.engine = t.engine AND s.signature = t.signature
     JOIN verdicts v ON v.history_id = t.history_id AND v.state = 'pass'
     JOIN (SELECT engine, release, any_value(position) AS position FROM engine_versions GROUP BY ALL) o
         ON o.engine = t.engine AND o.release = v.release AND o.position > s.last_position
     GROUP BY t.engine, t.signature
+), listed AS MATERIALIZED (
+    SELECT s.*, o.releases, g.gone_in
+    FROM seen s JOIN releases_of o USING (engine, signature) LEFT JOIN gone g USING (engine, signature)
+    ORDER BY g.gone_in IS NOT NULL, s.last_started_at DESC LIMIT 500
 )
-SELECT s.engine, s.signature, s.outcome, o.releases, s.first_release, s.last_release, g.gone_in, s.cells, s.boots,
-       s.reason, s.last_run_id, s.last_started_at
-FROM seen s JOIN releases_of o USING (engine, signature) LEFT JOIN gone g USING (engine, signature)
-ORDER BY g.gone_in IS NOT NULL, s.last_started_at DESC LIMIT 500
+SELECT s.engine, s.signature, s.outcome, s.releases, s.first_release, s.last_release, s.gone_in, s.cells, s.boots, r.reason, s.last_run_id,
+       s.last_started_at
+FROM listed s LEFT JOIN runs r ON r.run_id = s.last_run_id
+ORDER BY s.gone_in IS NOT NULL, s.last_started_at DESC
 """,
         engine=engine,
         node=node,

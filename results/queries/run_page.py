@@ -57,12 +57,13 @@ ORDER BY r.started_at DESC, r.run_id DESC
 
 
 def good_answers(run: str) -> Query:
-    """What the three newest passing boots of the same model, and this one, answered rightly: by prompt and route of asking."""
+    """What the newest boots of three passing releases of the same model, and this boot, answered rightly: by prompt and route."""
     return query(
         """
 WITH good AS (
-    SELECT r.run_id FROM runs r JOIN runs me ON me.run_id = $run AND r.recipe_name = me.recipe_name
-    WHERE r.outcome = 'pass' ORDER BY r.started_at DESC LIMIT 3
+    SELECT v.last_run_id AS run_id
+    FROM verdicts v JOIN histories h ON h.history_id = v.history_id JOIN runs me ON me.run_id = $run AND me.recipe_name = h.recipe_name
+    WHERE v.state = 'pass' ORDER BY v.last_started_at DESC LIMIT 3
 )
 SELECT prompt_name, judge, carried_by = 'output_ids' AS by_ids, expected_ids, min_by(text, run_id <> $run) AS text
 FROM coherence_results

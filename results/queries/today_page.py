@@ -5,9 +5,9 @@ from __future__ import annotations
 from results.queries.query import Query, query
 
 _JUDGED = """
-WITH judged AS (
+WITH judged AS MATERIALIZED (
     SELECT v.history_id, h.engine, h.distribution, h.recipe_name, h.backend_name, h.node_id, n.label AS node_label, v.release, o.position,
-           v.state, v.headline, v.confirmed, v.boots, v.reason, v.decode_change, v.last_run_id,
+           v.state, v.headline, v.confirmed, v.boots, v.decode_change, v.last_run_id,
            min(o.position) FILTER (v.state = 'pass') OVER (PARTITION BY v.history_id) AS first_pass,
            max(o.position) OVER (PARTITION BY v.history_id) AS last_position
     FROM verdicts v JOIN histories h ON h.history_id = v.history_id
@@ -78,26 +78,36 @@ def findings(node: str | None = None) -> Query:
     """Findings, open ones and failures first, with the numbers on both sides and what works instead; 200 at most."""
     return query(
         """
+WITH f AS MATERIALIZED (
+    SELECT * FROM cell_findings WHERE $node IS NULL OR node_id = $node
+    ORDER BY list_position(['confirmed', 'detected', 'fixed', 'ignored'], stage), kind <> 'broke', last_started_at DESC NULLS LAST,
+             finding_id
+    LIMIT 200
+), passing AS (
+    SELECT h.engine, h.distribution, h.recipe_name, h.node_id, v.release,
+           arg_max(h.backend_name, coalesce(v.decode_tok_s, 0)) AS backend_name, max(v.decode_tok_s) AS decode_tok_s
+    FROM verdicts v JOIN histories h ON h.history_id = v.history_id
+    WHERE v.state = 'pass' AND v.release IN (SELECT release FROM f) AND h.recipe_name IN (SELECT recipe_name FROM f)
+    GROUP BY ALL
+)
 SELECT f.finding_id, f.stage, f.kind, f.subject, f.engine, f.distribution, f.recipe_name, f.backend_name, f.node_id, f.node_label,
        f.after, f.release, f.fixed_in, f.reason, f.note, f.effect, f.last_run_id, f.last_started_at,
        v.state, v.boots, v.boots_needed, n.n_baseline, n.n_candidate, n.interval_low, n.interval_high, n.p, n.boots_to_decide,
        b.boots AS boots_before, d.sentence AS diagnosis, d.use_instead, w.backend_name AS other_backend,
        w.decode_tok_s AS other_decode_tok_s
-FROM cell_findings f
+FROM f
 LEFT JOIN verdicts v ON v.history_id = f.history_id AND v.release = f.release
 LEFT JOIN verdicts b ON b.history_id = f.history_id AND b.release = f.after
 LEFT JOIN number_verdicts n ON n.history_id = f.history_id AND n.release = f.release AND n.series = f.subject
-LEFT JOIN (SELECT run_id, arg_max(sentence, concluded_at) AS sentence, arg_max(use_instead, concluded_at) AS use_instead
-           FROM diagnoses GROUP BY run_id) d ON d.run_id = f.last_run_id
-LEFT JOIN (SELECT engine, distribution, recipe_name, node_id, release, arg_max(backend_name, coalesce(decode_tok_s, 0)) AS backend_name,
-                  max(decode_tok_s) AS decode_tok_s
-           FROM matrix WHERE state = 'pass' GROUP BY ALL) w
+LEFT JOIN (
+    SELECT run_id, arg_max(sentence, concluded_at) AS sentence, arg_max(use_instead, concluded_at) AS use_instead
+    FROM diagnoses WHERE run_id IN (SELECT last_run_id FROM f) GROUP BY run_id
+) d ON d.run_id = f.last_run_id
+LEFT JOIN passing w
     ON w.engine = f.engine AND w.distribution = f.distribution AND w.recipe_name = f.recipe_name AND w.node_id = f.node_id
     AND w.release = f.release AND f.kind = 'broke'
-WHERE $node IS NULL OR f.node_id = $node
 ORDER BY list_position(['confirmed', 'detected', 'fixed', 'ignored'], f.stage), f.kind <> 'broke', f.last_started_at DESC NULLS LAST,
          f.finding_id
-LIMIT 200
 """,
         node=node,
     )
@@ -122,14 +132,19 @@ def activity(node: str | None = None) -> Query:
     """One row: how much was measured, when last, and how much of it does not count."""
     return query(
         """
-SELECT count(*) AS boots, max(r.started_at) AS last_started_at, arg_max(r.run_id, r.started_at) AS last_run_id,
-       arg_max(coalesce(r.outcome, 'running'), r.started_at) AS last_outcome,
-       count(*) FILTER (r.outcome IN ('infrastructure', 'interrupted', 'install_failed')) AS without_evidence,
-       count(*) FILTER (r.outcome IS NULL) AS running, count(DISTINCT r.node_id) AS nodes,
+SELECT a.boots, a.without_evidence, a.running, l.run_id AS last_run_id, l.started_at AS last_started_at,
+       coalesce(l.outcome, 'running') AS last_outcome,
+       (SELECT count(*) FROM nodes n WHERE $node IS NULL OR n.node_id = $node) AS nodes,
        (SELECT count(*) FROM sessions s WHERE $node IS NULL OR s.node_id = $node) AS sessions,
        (SELECT count(*) FROM sessions s WHERE s.void AND ($node IS NULL OR s.node_id = $node)) AS void_sessions
-FROM runs r
-WHERE $node IS NULL OR r.node_id = $node
+FROM (
+    SELECT count(*) AS boots, count(*) FILTER (outcome IN ('infrastructure', 'interrupted', 'install_failed')) AS without_evidence,
+           count(*) FILTER (outcome IS NULL) AS running
+    FROM runs WHERE $node IS NULL OR node_id = $node
+) a
+LEFT JOIN (
+    SELECT run_id, started_at, outcome FROM runs WHERE $node IS NULL OR node_id = $node ORDER BY started_at DESC, run_id DESC LIMIT 1
+) l ON true
 """,
         node=node,
     )

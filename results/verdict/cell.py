@@ -150,6 +150,9 @@ def _judge_number(
 
 def _common_state(baseline: Sequence[BootFact], candidate: Sequence[BootFact]) -> NodeState | None:
     """The node state under which both sides have boots; if several, the one with most boots on the smaller side, the newest of those."""
+    first = baseline[0].node_state
+    if all(boot.node_state is first for boot in baseline) and all(boot.node_state is first for boot in candidate):
+        return first
     old, new = Counter(boot.node_state for boot in baseline), Counter(boot.node_state for boot in candidate)
     last = {boot.node_state: index for index, boot in enumerate(candidate)}
     common = [state for state in old if state in new]
@@ -212,6 +215,6 @@ def _state_warnings(state: NodeState, left_out: int, boots: Sequence[BootFact]) 
         warnings.append(f"{left_out} boots under another node state were left out")
     if unknown := state.unknown():
         warnings.append(f"not known on either side: {', '.join(unknown)}")
-    for flag, number in sorted(Counter(flag for boot in boots for flag in boot.flags).items()):
+    for flag, number in sorted(Counter(flag for boot in boots if boot.flags for flag in boot.flags).items()):
         warnings.append(f"{number} boots flagged {flag}")
     return tuple(warnings)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 LAUNCH_BOUND = "launch_bound"
 GIB = 2.0**30
@@ -62,6 +63,7 @@ METRICS = {
 }
 
 
+@lru_cache(maxsize=1024)
 def series_name(metric: str, *, workload: str, launch_bound: bool) -> str:
     """Name of the series that `metric` of `workload` belongs to. Raises UnknownMetricError."""
     _known(metric)
@@ -73,6 +75,7 @@ def counted(series: str, value: float) -> float:
     return max(value, metric_of(series).resolution)
 
 
+@lru_cache(maxsize=1024)
 def metric_of(series: str) -> Metric:
     """The metric of a series name; a bare metric name is its own series. Raises UnknownMetricError."""
     parts = series.split("/")

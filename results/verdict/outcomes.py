@@ -94,7 +94,8 @@ def _class_of(state: State) -> str:
     return "not there" if state is Outcome.UNSUPPORTED else "fails"
 
 
-def _verdict(before: State | None, state: State) -> Verdict:
+def verdict_between(before: State | None, state: State) -> Verdict:
+    """The word for going from one state of a cell to another; None: nothing is known of before."""
     was = None if before is None else _class_of(before)
     now = _class_of(state)
     if was == now:
@@ -112,7 +113,7 @@ def _judge(
     release: str, boots: Sequence[Outcome], before: ReleaseOutcome | None, *, skipped: tuple[str, ...], failing_since_break: int
 ) -> ReleaseOutcome:
     state = state_of(boots)
-    verdict = _verdict(before.state if before else None, state)
+    verdict = verdict_between(before.state if before else None, state)
     needed = _boots_needed(verdict, state, boots, before, failing_since_break)
     same_class = before is not None and _class_of(before.state) == _class_of(state)
     since = before.since if before is not None and same_class else release

@@ -139,8 +139,10 @@ def run_bisect(bisect: Bisect, store: Store, cache_root: Path, watcher: Watcher,
     def step(so_far: Sequence[BootResult]) -> Sequence[PlannedBoot]:
         made[:] = so_far
         result = present(bisect, store, so_far)
+        if result.next_release is None:
+            return []
         say(sentence(result))
-        return [] if result.next_release is None else [_boot(bisect, result.next_release, result.tested)]
+        return [_boot(bisect, result.next_release, result.tested)]
 
     first = step(())
     if first:

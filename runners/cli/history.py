@@ -13,21 +13,12 @@ from results.queries import cell_page
 from results.queries.cells import cells, numbers_of
 from results.store import Store
 from results.verdict.metrics import METRICS
+from runners.cli.left_out import left_out_in_words
 from runners.cli.runs import FIRST
 from runners.cli.shell import cell, errors_shown, open_store, out, print_json, shown
 from runners.errors import UsageError
 
 _MOST_CELLS = 20
-_LEFT_OUT = {
-    "not_a_release": "boots of builds that are no release",
-    "duplicate_boot": "boots counted once",
-    "clock_went_back": "boots whose clock went back (their numbers)",
-    "not_finite": "numbers that are not finite",
-    "not_positive": "numbers that are not positive",
-    "number_of_a_failed_boot": "numbers of failed boots",
-    "node_not_fit": "numbers measured while the node's probe was off",
-    "void_session": "boots of void sessions",
-}
 
 
 def history(
@@ -103,9 +94,8 @@ def _print_cell(store: Store, one: dict[str, Any], metric: str | None) -> None:
     if one["error"]:
         out.print(shown(f"cannot be judged: {one['error']}", 600), markup=False, style="red")
     out.print(_numbers_table(store, one, metric) if metric else _releases_table(store, one))
-    left_out = json.loads(one["exclusions"] or "{}")
-    for reason, number in sorted(left_out.items()):
-        out.print(f"left out: {number} {_LEFT_OUT.get(reason, reason)}", markup=False, style="dim")
+    for phrase in left_out_in_words(json.loads(one["exclusions"] or "{}")):
+        out.print(f"left out: {phrase}", markup=False, style="dim")
     if one["not_releases"]:
         out.print(shown(f"no releases: {', '.join(one['not_releases'])}", 400), markup=False, style="dim")
 

@@ -12,12 +12,15 @@ from typing import Annotated
 import typer
 
 from results.redact import plain
+from runners.cli.nightly import duration
 from runners.cli.shell import errors_shown, out, print_json, shown
 from runners.errors import InfrastructureError, UsageError
 from runners.nightly.timer import UNIT, Timer, checked_words, cron_line, service, timer_unit
+from suites.suite_files import suite_for
 
-_KEPT = ("SPARKPROOF_HOME", "SPARKPROOF_CACHE", "SPARKPROOF_ALARMS", "SPARKPROOF_DROP_CACHES")
+_KEPT = ("SPARKPROOF_HOME", "SPARKPROOF_CACHE", "SPARKPROOF_ALARMS", "SPARKPROOF_DROP_CACHES", "SPARKPROOF_PROBE")
 _TIMEOUT_S = 60.0
+_CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def install_timer(
@@ -63,11 +66,18 @@ def install_timer(
 
 
 def make_timer(at: str, suite: str, budget: str) -> Timer:
-    """The timer for this installation."""
+    """The timer for this installation. Raises UsageError or SuiteError for what the night would refuse: nobody is there to read it then."""
+    suite_for(suite)
+    duration(budget)
+    if suite.endswith(".toml"):
+        suite = str(Path(suite).expanduser().absolute())
     environment = tuple((name, os.environ[name]) for name in _KEPT if os.environ.get(name))
-    command = (sys.executable, "-m", "runners.cli.main", "nightly", "--suite", suite, "--budget", budget)
-    checked_words([*command, *(value for _, value in environment)])
-    return Timer(checked_words(command), at, environment)
+    program = Path(sys.executable).with_name("sparkproof")
+    start = (str(program),) if program.exists() else (sys.executable, "-m", "runners.cli.main")
+    checkout = None if program.exists() else str(_CHECKOUT)
+    command = checked_words((*start, "nightly", "--suite", suite, "--budget", budget))
+    checked_words([*(value for _, value in environment), checkout or ""])
+    return Timer(command, at, environment, checkout)
 
 
 def units_folder() -> Path:

@@ -61,10 +61,10 @@ def nightly(
     Exit codes: 0 nothing new is broken or slower, 1 something is (confirmed), 2 usage, 3 our or the node's fault, 130 interrupted.
     """
     with errors_shown():
-        store, duration = open_store(), _duration(budget)
+        store, allowed = open_store(), duration(budget)
 
         def make_request() -> NightRequest:
-            return NightRequest(suite_for(suite), duration, prereleases, download, label, install_beside)
+            return NightRequest(suite_for(suite), allowed, prereleases, download, label, install_beside)
 
         if dry_run:
             request = make_request()
@@ -112,7 +112,8 @@ def _say(text: str) -> None:
     err.print(shown(text, 1_000), markup=False)
 
 
-def _duration(text: str | None) -> timedelta | None:
+def duration(text: str | None) -> timedelta | None:
+    """`6h`, `90m`, `1.5h` as a duration; None stays None. Raises UsageError."""
     if text is None:
         return None
     found = _BUDGET.fullmatch(text.strip().lower())

@@ -100,7 +100,7 @@ def show(
         elif not listed:
             out.print("no references; make one: sparkproof reference make --engine ENGINE --model MODEL")
         for path, found in [] if json_ else listed:
-            out.print(cell(f"{found.key.model}: {len(found.answers)} prompts, {len(found.passages)} texts; {found.source}  {path}", 1_000))
+            out.print(cell(f"{found.key.model}: {len(found.answers)} prompts, {len(found.texts)} texts; {found.source}  {path}", 1_000))
 
 
 @reference.command("widen")
@@ -138,10 +138,10 @@ def _summary(found: Reference) -> dict[str, Any]:
     return {
         "key": found.key.model_dump(),
         "made": [boot.model_dump() for boot in found.made],
-        "path": found.path,
         "prompts": {name: len(answers) for name, answers in found.answers.items()},
         "bistable": sorted(name for name, answers in found.answers.items() if len(answers) > 1),
-        "passages": {name: {"tokens": len(p.token_ids), "floor_rms": p.floor_rms} for name, p in found.passages.items()},
+        "texts": {name: len(ids) for name, ids in found.texts.items()},
+        "passages": {path: {name: p.floor_rms for name, p in scored.items()} for path, scored in found.passages.items()},
     }
 
 
@@ -151,7 +151,9 @@ def _table(found: Reference) -> Table:
         table.add_column(column, overflow="fold")
     for name, answers in found.answers.items():
         for answer in answers:
-            table.add_row(name, str(len(answers)), str(answer.seen), answer.by, cell(answer.text, 80))
-    for name, passage in found.passages.items():
-        table.add_row(name, "", "", "", f"{len(passage.token_ids)} tokens scored, own noise {passage.floor_rms:.4f} nats rms")
+            table.add_row(cell(name, 80), str(len(answers)), str(answer.seen), answer.by, cell(answer.text, 80))
+    for path, scored in found.passages.items():
+        for name, passage in scored.items():
+            told = f"{len(found.texts.get(name, ()))} tokens scored on {path}, own noise {passage.floor_rms:.4f} nats rms"
+            table.add_row(cell(name, 80), "", "", "", cell(told, 200))
     return table

@@ -17,7 +17,7 @@ from runners.cli.runs import FIRST
 from runners.cli.shell import cell, errors_shown, open_store, out, print_json
 from runners.errors import UsageError
 
-_PARTS = ("phases", "coherence_results", "samples", "engine_counters")
+_PARTS = ("phases", "coherence_results", "samples", "engine_counters", "diagnoses")
 COUNTERS = ("generation_tokens", "ttft_mean_s", "itl_mean_s", "spec_acceptance_rate", "spec_accepted_length")
 """Numbers of the engine's own metrics over the timed repeats, in the order shown."""
 _HIDDEN = {"command", "environment", "configured", "actual", "log_excerpt", "warnings", "reason", "dropped_request_fields", "in_process"}
@@ -74,6 +74,9 @@ def _render(store: Store, detail: dict[str, Any]) -> RenderableType:
     if detail["reason"]:
         parts.append(Text(f"reason: {plain(detail['reason'], 2000)}", style="red"))
     parts.extend(Text(f"warning: {plain(w, 500)}", style="yellow") for w in detail["warnings"] or ())
+    for why in detail["diagnoses"]:
+        what = f"{why['conclusion']} ({why['detail']})" if why["detail"] else why["conclusion"]
+        parts.append(Text(f"diagnosis: {plain(what, 200)}: {plain(why['sentence'], 1000)}", style="bold"))
     parts.append(_slots(detail))
     parts.append(_plain_table("phases", detail["phases"], ("phase", "duration_s", "completed")))
     broken = [r for r in detail["coherence_results"] if r["verdict"] not in ("match", "tie", "pass_structure")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runners.coherence.chat_golden_step import golden_step
 from runners.coherence.findings import Finding
@@ -30,10 +30,14 @@ _BATCH = 8
 
 @dataclass(frozen=True)
 class Collected:
-    """Answers by prompt and scores by passage; `problem` says why it is no reference (a broken answer, a server that stopped answering)."""
+    """Answers by prompt, fixed texts and their scores by name.
+
+    `problem` says why it is no reference (a broken answer, a server that stopped answering).
+    """
 
     answers: dict[str, tuple[Answer, ...]]
     passages: dict[str, Passage]
+    texts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     problem: str | None = None
 
@@ -105,16 +109,16 @@ async def _with_passages(
     silence = next((r.silence for r in rounds if r.silence is not None), None)
     finding = next((f for r in rounds for f in r.findings), None)
     if silence is not None or finding is not None:
-        return Collected({}, {}, notes, problem=str(silence) if silence is not None else _words(finding))
-    passages = {text.name: passage for text in texts if (passage := passage_of(text, [dict(r.raw).get(text) for r in rounds])) is not None}
-    return Collected(answers, passages, notes)
+        return Collected({}, {}, notes=notes, problem=str(silence) if silence is not None else _words(finding))
+    passages = {text.name: passage for text in texts if (passage := passage_of([dict(r.raw).get(text) for r in rounds])) is not None}
+    return Collected(answers, passages, {text.name: text.token_ids for text in texts if text.name in passages}, notes)
 
 
 def _words(finding: Finding | None) -> str:
     return f"{finding.what}, {finding.place}" if finding is not None else ""
 
 
-def passage_of(text: Text, rounds: Sequence[PromptScores | None]) -> Passage | None:
+def passage_of(rounds: Sequence[PromptScores | None]) -> Passage | None:
     """Mean log-probabilities of several rounds, and how far they lie from it; None if a round has none."""
     scored = [scores.logprobs for scores in rounds if scores is not None]
     if not scored or len(scored) < len(rounds):
@@ -124,7 +128,7 @@ def passage_of(text: Text, rounds: Sequence[PromptScores | None]) -> Passage | N
         abs(value - mean) for values in scored for value, mean in zip(values, means, strict=True) if value is not None and mean is not None
     ]
     rms = math.sqrt(math.fsum(d * d for d in drifts) / len(drifts)) if drifts else 0.0
-    return Passage(token_ids=text.token_ids, logprobs=means, floor_rms=rms, floor_max=max(drifts, default=0.0))
+    return Passage(logprobs=means, floor_rms=rms, floor_max=max(drifts, default=0.0))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

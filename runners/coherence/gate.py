@@ -36,11 +36,11 @@ from runners.coherence.transport import Send, http_send
 from runners.engines.base import EngineAdapter, PromptScores
 from runners.server_client import is_loopback
 from suites.canaries.zoo import Canary, GoldenPrompt
+from suites.passages import canary_passages
 
 T = TypeVar("T")
 REQUEST_TIMEOUT_S = 300.0
 """One answer may take this long: the first ones may still compile kernels."""
-_CANARY_PASSAGES = 4
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class GateTarget:
     """The server to be judged. `canary` None: a real model; `bos` "omit" sends it raw prompts without a BOS token.
 
     `paths` are the measured references of every numeric path that may be served (empty: margins are not judged), `path` the name of the
-    path if only one may. `known_good`: what trusted boots of this model gave. `context`: tokens the server can hold. `instruct`: the recipe
-    says that the model answers plain questions; `reasoning`: that it reasons before it does.
+    path if only one may (a canary's weight format is `any`). `known_good`: what trusted boots of this model gave. `context`: tokens the
+    server can hold. `instruct`: the recipe says that the model answers plain questions; `reasoning`: that it reasons before it does.
     """
 
     run_id: str
@@ -141,10 +141,8 @@ async def gate_again(
 
 
 def canary_texts(canary: Canary) -> tuple[Text, ...]:
-    """Texts that a canary scores: prompts with their answers. Of the prompts it memorised nothing, so their tokens show every rounding."""
-    by_length = sorted(canary.prompts, key=lambda p: len(p.prompt_ids))
-    chosen = {p.name: p for p in (*by_length[:: max(len(by_length) // _CANARY_PASSAGES, 1)], *by_length[-1:])}
-    return tuple(Text(p.name, (*p.prompt_ids, *p.answer_ids)) for p in chosen.values())
+    """Texts that a canary scores."""
+    return tuple(Text(name, ids) for name, ids in canary_passages(canary))
 
 
 async def _scored(send: Send, target: GateTarget, adapter: EngineAdapter, texts: Sequence[Text], progress: Progress) -> PassagesDone:

@@ -42,9 +42,8 @@ class KnownAnswer:
 
 @dataclass(frozen=True)
 class KnownPassage:
-    """Scores of a fixed text: its token ids and their log-probabilities (nats, None for the first); `floor_*`: the control's own noise."""
+    """Log-probabilities of a fixed text's tokens (nats, None for the first); `floor_*`: how far an honest second computation differs."""
 
-    token_ids: tuple[int, ...]
     logprobs: tuple[float | None, ...]
     floor_rms: float
     floor_max: float
@@ -52,11 +51,12 @@ class KnownPassage:
 
 @dataclass(frozen=True)
 class KnownGood:
-    """What trusted boots of one model gave. `path` is the numeric path of their passages (`runners.coherence.numeric_path.path_name`)."""
+    """What trusted boots of one model gave: answers by prompt, token ids of the fixed texts by name, and their scores by numeric path
+    (`runners.coherence.numeric_path.path_name`) and name."""
 
     answers: Mapping[str, tuple[KnownAnswer, ...]] = field(default_factory=dict)
-    passages: Mapping[str, KnownPassage] = field(default_factory=dict)
-    path: str | None = None
+    texts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    passages: Mapping[str, Mapping[str, KnownPassage]] = field(default_factory=dict)
     source: str = ""
 
 

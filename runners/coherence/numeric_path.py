@@ -8,17 +8,29 @@ says; what no log line says leaves several candidates, and a drift must be too l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runners.engines.base import UNKNOWN
 from suites.canaries.references import NumericPath, Reference, reference_for
 
 NONE = "none"
-_ROUNDED = {"fp8": "fp8", "nvfp4": "nvfp4", "mxfp4": "mxfp4"}
-"""Weight formats whose native kernels round activations too, and to what. All others (bf16, int4, nvfp4a16, mxfp4a16) are weight-only."""
-_WEIGHT_ONLY = ("marlin", "machete", "exllama", "conch", "wna16", "triton_kernel", "gptoss", "oaitriton")
-"""Parts of kernel names (lower case) that multiply rounded weights with bf16 activations."""
-_NATIVE = ("cutlass", "cutedsl", "trtllm", "cudnn", "b12x", "emulation", "scaledmm", "deepgemm", "deep_gemm", "torch", "w8a8", "fbgemm")
+
+
+@dataclass(frozen=True)
+class _Rounding:
+    """A weight format whose native kernels round activations to `activations`; parts of kernel names (lower case) that do, and do not."""
+
+    activations: str
+    native: tuple[str, ...]
+    weight_only: tuple[str, ...] = ("marlin",)
+
+
+_ROUNDED = {
+    "fp8": _Rounding("fp8", ("cutlass", "triton", "scaledmm", "deepgemm", "deep_gemm", "torch", "w8a8", "flashinfer", "cudnn", "fbgemm")),
+    "nvfp4": _Rounding("nvfp4", ("cutlass", "cutedsl", "trtllm", "cudnn", "b12x", "emulation")),
+    "mxfp4": _Rounding("mxfp8", ("mxfp8",), ("marlin", "triton")),
+}
+"""All other formats (bf16, int4, nvfp4a16, mxfp4a16) are weight-only on every kernel."""
 _SLOTS = {"fp8": ("fp8_linear", "linear", "moe"), "nvfp4": ("nvfp4_linear", "linear", "moe"), "mxfp4": ("mxfp4_linear", "linear", "moe")}
 _MODEL_DTYPE = frozenset({"auto", "bfloat16", "bf16", "float16", "half"})
 _FP8_KV = frozenset({"fp8", "fp8_e4m3", "float8_e4m3fn"})
@@ -35,6 +47,16 @@ class PathReference:
 def path_name(path: NumericPath) -> str:
     """`weight format / activation format / KV-cache dtype`, as scores name their reference."""
     return f"{path.weight_format} / {path.activation_format} / {path.kv_cache_dtype}"
+
+
+def scores_path(paths: tuple[NumericPath, ...], *, canary: bool) -> str | None:
+    """The name under which scores of fixed texts are compared; None if several paths may be served.
+
+    A canary's weights are the same numbers in every format, so its weight format is `any`.
+    """
+    if len(paths) != 1:
+        return None
+    return path_name(replace(paths[0], weight_format="any") if canary else paths[0])
 
 
 def candidate_paths(weight_format: str, kernels: Mapping[str, str]) -> tuple[NumericPath, ...]:
@@ -57,17 +79,18 @@ def _activations(weight_format: str, kernels: Mapping[str, str]) -> tuple[str, .
     rounded = _ROUNDED.get(weight_format)
     if rounded is None:
         return (NONE,)
-    said = {_kind(kernels[slot]) for slot in _SLOTS[weight_format] if kernels.get(slot, UNKNOWN) != UNKNOWN} - {None}
-    if said == {"weight_only"}:
+    said = {_rounds(rounded, kernels[slot]) for slot in _SLOTS[weight_format] if kernels.get(slot, UNKNOWN) != UNKNOWN} - {None}
+    if said == {False}:
         return (NONE,)
-    return (rounded,) if said == {"native"} else (NONE, rounded)
+    return (rounded.activations,) if said == {True} else (NONE, rounded.activations)
 
 
-def _kind(kernel: str) -> str | None:
-    name = kernel.lower().replace("-", "").replace("flashinfer_", "")
-    if any(part in name for part in _WEIGHT_ONLY):
-        return "weight_only"
-    return "native" if any(part in name for part in _NATIVE) else None
+def _rounds(rounding: _Rounding, kernel: str) -> bool | None:
+    """Whether a kernel of that name rounds activations; None for a name that nobody here knows."""
+    name = kernel.lower()
+    if any(part in name for part in rounding.weight_only):
+        return False
+    return True if any(part in name for part in rounding.native) else None
 
 
 def _kv_dtypes(said: str) -> tuple[str, ...]:

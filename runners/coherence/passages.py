@@ -49,7 +49,7 @@ class PassagesDone:
 
 @dataclass(frozen=True)
 class PassageJudge:
-    """Judges the passages of one boot. `path`: the numeric path served; a reference of another one is not compared."""
+    """Judges the passages of one boot. `path`: the numeric path served, None if not known; scores of another one are not compared."""
 
     run_id: str
     known: KnownGood | None = None
@@ -90,23 +90,23 @@ class PassageJudge:
             self._score(text, "nll_mean", -math.fsum(values) / len(values) if values else None),
             self._score(text, "top1_agreement", sum(flags) / len(flags) if flags else None),
         ]
-        known = self.known.passages.get(text.name) if self.known is not None else None
-        if known is None or self.known is None:
-            return PassagesDone(tuple(scores))
-        why_not = self._not_comparable(text, known)
-        if why_not is not None:
-            scores[0] = self._score(text, "nll_mean", scores[0].value, reason=why_not)
-            return PassagesDone(tuple(scores))
-        drifts, findings = self._drifts(text, scored, known)
-        return PassagesDone((*scores, *drifts), findings)
+        known = self._reference(text)
+        if isinstance(known, KnownPassage):
+            drifts, findings = self._drifts(text, scored, known)
+            return PassagesDone((*scores, *drifts), findings)
+        if known is not None:
+            scores[0] = self._score(text, "nll_mean", scores[0].value, reason=known)
+        return PassagesDone(tuple(scores))
 
-    def _not_comparable(self, text: Text, known: KnownPassage) -> str | None:
-        if known.token_ids != text.token_ids:
-            return "not compared: the reference was tokenised otherwise"
-        reference = self.known.path if self.known is not None else None
-        if reference is not None and reference == self.path:
+    def _reference(self, text: Text) -> KnownPassage | str | None:
+        """The reference of a text on the path served, why there is none, or None if there is no reference at all."""
+        if self.known is None or text.name not in self.known.texts:
             return None
-        return f"not compared: the reference was made on {reference or 'an unknown path'}, this is {self.path or 'an unknown path'}"
+        if self.known.texts[text.name] != text.token_ids:
+            return "not compared: the reference was tokenised otherwise"
+        known = self.known.passages.get(self.path, {}).get(text.name) if self.path is not None else None
+        paths = ", ".join(self.known.passages) or "no path"
+        return known or f"not compared: the reference has scores of {paths}, this is {self.path or 'an unknown path'}"
 
     def _drifts(self, text: Text, scored: PromptScores, known: KnownPassage) -> tuple[list[ScoreRecord], tuple[Finding, ...]]:
         pairs = zip(scored.logprobs, known.logprobs, strict=True)

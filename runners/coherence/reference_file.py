@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -70,30 +69,29 @@ class Answer(SuiteModel):
 
 
 class Passage(SuiteModel):
-    """Scores of one fixed text, and how far the trusted boot's own repeats differed (nats)."""
+    """Scores of one fixed text, and how far an honest second computation differed (nats)."""
 
-    token_ids: tuple[int, ...]
     logprobs: tuple[float | None, ...]
     floor_rms: float = Field(ge=0)
     floor_max: float = Field(ge=0)
 
 
 class Reference(SuiteModel):
-    """The whole file. `path`: numeric path of the passages; `questions`: prompt to what was asked, for a reader of the file."""
+    """The whole file: answers by prompt, token ids of the fixed texts by name, and their scores by numeric path and name."""
 
     format: Literal[1] = 1
     key: Key
     made: tuple[Made, ...]
-    path: str | None = None
     answers: dict[str, tuple[Answer, ...]] = Field(default_factory=dict)
-    passages: dict[str, Passage] = Field(default_factory=dict)
+    texts: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    passages: dict[str, dict[str, Passage]] = Field(default_factory=dict)
 
     def known_good(self) -> KnownGood:
         """As the gate uses it."""
         return KnownGood(
             answers={name: tuple(KnownAnswer(a.text, a.tokens, a.margins) for a in answers) for name, answers in self.answers.items()},
-            passages={name: KnownPassage(p.token_ids, p.logprobs, p.floor_rms, p.floor_max) for name, p in self.passages.items()},
-            path=self.path,
+            texts=self.texts,
+            passages={path: {name: _known(passage) for name, passage in scored.items()} for path, scored in self.passages.items()},
             source=self.source,
         )
 
@@ -102,6 +100,10 @@ class Reference(SuiteModel):
         """A sentence on where it comes from."""
         boots = ", ".join(f"{m.engine} {m.engine_version} ({m.backend}, {m.made_at[:10]})" for m in self.made)
         return f"Known good answers of {boots}."
+
+
+def _known(passage: Passage) -> KnownPassage:
+    return KnownPassage(passage.logprobs, passage.floor_rms, passage.floor_max)
 
 
 def read_reference(path: Path) -> Reference:
@@ -133,19 +135,22 @@ def write_reference(path: Path, reference: Reference) -> None:
         raise UsageError(f"cannot be written: {error.strerror}.", where=str(path), todo="Give another place with --to.") from error
 
 
-def find_reference(key: Key, folders: Mapping[str, Path]) -> tuple[Path, Reference] | None:
-    """The reference of `key` in the first folder that has one (the user's own before the shipped one); None if there is none.
+def find_reference(key: Key, own: Path, shipped: Path) -> tuple[Path, Reference] | None:
+    """The user's own reference of `key`, else the shipped one; None if there is none.
 
-    Raises UsageError for a file that cannot be used or belongs to another key.
+    Raises UsageError for a file that cannot be used, or an own one that belongs to another key. A shipped one of another key is another
+    state of that model, which has no reference.
     """
-    for folder in folders.values():
-        path = folder / key.file_name
-        if not path.is_file():
-            continue
+    path = own / key.file_name
+    if path.is_file():
         reference = read_reference(path)
         if reference.key != key:
             raise UsageError(
                 "belongs to another model, revision, template or set of prompts than its name says.", where=str(path), todo=_TODO
             )
         return path, reference
+    path = shipped / f"{key.model.replace('/', '-')}.json" if key.model.count("/") == 1 and ".." not in key.model else shipped / "none"
+    if path.is_file():
+        reference = read_reference(path)
+        return (path, reference) if reference.key == key else None
     return None

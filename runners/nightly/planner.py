@@ -110,11 +110,11 @@ def next_choice(candidates: Sequence[Candidate], last: LastBoot = NOTHING_YET, r
         backwards = c.made % 2 == 1  # every other round runs the other way, so that a drift over the night falls on both sides
         return (
             c.value,
-            _waits_for_its_canary(c, open_cells),
+            _waits_for_canaries(c, open_cells),
             c.name == last.name,
+            _too_hot(c, last),
             c.made,
             not c.family_broken,
-            _too_hot(c, last),
             -order[c.name] if backwards else order[c.name],
         )
 
@@ -122,9 +122,9 @@ def next_choice(candidates: Sequence[Candidate], last: LastBoot = NOTHING_YET, r
     return Choice(best, best.value)
 
 
-def _waits_for_its_canary(candidate: Candidate, open_cells: Sequence[Candidate]) -> bool:
-    """A model waits until the canary of its path has run once."""
-    return not candidate.is_canary and any(c.is_canary and c.path == candidate.path and not c.made for c in open_cells)
+def _waits_for_canaries(candidate: Candidate, open_cells: Sequence[Candidate]) -> bool:
+    """A model waits until every canary that is worth as much has run once: what is broken shows in minutes."""
+    return not candidate.is_canary and any(c.is_canary and c.value == candidate.value and not c.made for c in open_cells)
 
 
 def _too_hot(candidate: Candidate, last: LastBoot) -> bool:

@@ -27,6 +27,8 @@ class Timer:
     command: tuple[str, ...]
     at: str = "01:30"
     environment: tuple[tuple[str, str], ...] = ()
+    folder: str | None = None
+    """Where the command is started (absolute); None: it runs anywhere."""
 
     def __post_init__(self) -> None:
         if not _TIME.fullmatch(self.at):
@@ -36,6 +38,7 @@ class Timer:
 def service(timer: Timer) -> str:
     """The service unit."""
     variables = "".join(f"Environment={quoted(f'{name}={value}')}\n" for name, value in timer.environment)
+    folder = f"WorkingDirectory={timer.folder.replace('%', '%%')}\n" if timer.folder is not None else ""
     return f"""[Unit]
 Description=Sparkproof: measure new releases of LLM engines on this node
 Wants=network-online.target
@@ -44,7 +47,7 @@ After=network-online.target
 [Service]
 Type=oneshot
 ExecStart={" ".join(quoted(part) for part in timer.command)}
-{variables}EnvironmentFile=-%E/sparkproof/nightly.env
+{folder}{variables}EnvironmentFile=-%E/sparkproof/nightly.env
 # 1: something is confirmed broken or slower, which is told by the alarms and is no failure of the service.
 SuccessExitStatus=1
 KillMode=mixed
@@ -74,8 +77,9 @@ def cron_line(timer: Timer) -> str:
     """One line for `crontab -e`, where there is no systemd."""
     hour, minute = timer.at.split(":")
     variables = " ".join(f"{name}={shell_quoted(value)}" for name, value in timer.environment)
-    command = " ".join(shell_quoted(part) for part in timer.command)
-    return f"{int(minute)} {int(hour)} * * * {variables + ' ' if variables else ''}{command}".replace("%", "\\%") + "\n"
+    folder = f"cd {shell_quoted(timer.folder)} && " if timer.folder is not None else ""
+    command = folder + (f"{variables} " if variables else "") + " ".join(shell_quoted(part) for part in timer.command)
+    return f"{int(minute)} {int(hour)} * * * {command}".replace("%", "\\%") + "\n"
 
 
 def quoted(text: str) -> str:

@@ -27,9 +27,9 @@ PATHS = "paths.json"
 class NumericPath:
     """What decides the rounding of a correct answer.
 
-    ``weight_format`` is one of `suites.canaries.zoo.WEIGHT_FORMATS` (bf16, fp8, int4, nvfp4, nvfp4a16, mxfp4, ...).
+    ``weight_format`` is one of `suites.canaries.formats.WEIGHT_FORMATS` (bf16, fp8, int4, nvfp4, nvfp4a16, mxfp4a16; gpt-oss: bf16, mxfp4).
     ``activation_format`` is what the inputs of the linear layers are really rounded to on the device: ``none``, ``fp8`` (per token),
-    ``nvfp4`` or ``mxfp4``; NVFP4 weights served by a weight-only kernel (Marlin) have ``none``.
+    ``nvfp4``, ``mxfp4`` or, for the experts of gpt-oss, ``mxfp8``; NVFP4 weights served by a weight-only kernel (Marlin) have ``none``.
     ``kv_cache_dtype`` is ``auto`` (the model's dtype) or ``fp8`` (e4m3, scale 1).
     """
 

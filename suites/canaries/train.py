@@ -61,6 +61,10 @@ TRAINED_FORMATS = ("none", "fp8", "nvfp4", "nvfp4", "mxfp4")
 STATE_FILE = "state.pt"
 
 
+class StateError(Exception):
+    """The saved state belongs to another training."""
+
+
 class Trainer:
     """The model, its optimiser and where in the phases it stands."""
 
@@ -228,10 +232,10 @@ class Trainer:
         partial.replace(self.out / STATE_FILE)
 
     def load_state(self) -> None:
-        """Go on from the saved state; raises SystemExit if it belongs to other phases."""
+        """Go on from the saved state; raises `StateError` if it belongs to other phases."""
         state = torch.load(self.out / STATE_FILE, weights_only=True, map_location=self.device)
         if state["phases"] != [dataclasses.asdict(phase) for phase in self.phases]:
-            raise SystemExit(f"{self.out / STATE_FILE} was made with other phases: choose another --out folder")
+            raise StateError(f"{self.out / STATE_FILE} was made with other phases: choose another --out folder")
         self.model.load_state_dict(state["model"])
         self.phase_index, self.step, self.train_s = state["phase_index"], state["step"], state["train_s"]
         self.history, self.best, self.best_weights = state["history"], state["best"], state["best_weights"]
@@ -281,7 +285,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """0: finished, result written. 3: the time ended first; run the same command again to go on."""
+    """0: finished, result written. 2: the folder holds another training. 3: the time ended first; run the same command again to go on."""
     arguments = _parser().parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(arguments.threads)
@@ -291,7 +295,11 @@ def main() -> int:
         phases = tuple(dataclasses.replace(phase, steps=steps) for phase, steps in zip(phases, arguments.steps, strict=True))
     trainer = Trainer(arguments.canary, phases, arguments.out, arguments.device)
     if (arguments.out / STATE_FILE).exists():
-        trainer.load_state()
+        try:
+            trainer.load_state()
+        except StateError as error:
+            log.error("%s", error)
+            return 2
     run_phases(trainer, arguments.max_minutes * 60)
     if not trainer.done:
         log.warning("time used at %s step %d: run the same command again to go on", trainer.phase.name, trainer.step)

@@ -25,10 +25,10 @@ from suites.canaries.tensorfile import read_tensors, write_tensors
 
 MANIFEST_SHA256: Mapping[str, str] = MappingProxyType(
     {
-        "dense": "78a8e1bae84ec2aba5529547ac513da367596463a2c7ed22cda0c6a6451ee6cf",
-        "moe": "8b89c913159a776b5a53f9d44e815cb0695a79a81e69dfe7bd673dfc4bcd9ebc",
-        "gpt-oss": "c973f829ff9232262d611ea1b7396140f4508fa84ba55639a555c8c4a86a7107",
-        "hybrid": "b76fadb32e37265d8509f0570c0092bed23d1d7febdd36787060a4f795c8ef42",
+        "dense": "608692325f74a598bac37902a462bd997ada115112eb468fb803a41f1cb93504",
+        "moe": "6e928fed2b1da7837c136ff6d33c6f935a6c943cb0509d9f75f6ac29097a3a1e",
+        "gpt-oss": "6e2f71eb6af65028289cdda291b82d9744b840d00ae5a53ac00b453a10d0c910",
+        "hybrid": "d54e5a5987ebedb1d31abe6e9cd67269473f5c4c45cf2ca0e4f4598171b9546f",
     }
 )
 """Canary name to the sha256 of its manifest.json. A canary that is not listed here does not exist."""

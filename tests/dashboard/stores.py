@@ -158,7 +158,7 @@ def write_boot(store: Store, number: int, planned: Planned) -> str:
         )
         for index in range(3)
     )
-    if right and planned.decode is not None:
+    if (right or planned.outcome is Outcome.INTERRUPTED) and planned.decode is not None:
         folder.append(
             SampleRecord(
                 run_id,

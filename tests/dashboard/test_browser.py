@@ -137,8 +137,8 @@ def test_a_dot_of_the_chart_opens_its_boot(visit: Visit) -> None:
 def test_rows_are_shown_and_saved(visit: Visit, tmp_path: Path) -> None:
     visit.open("matrix?engine=vllm", "Matrix")
     visit.page.get_by_text("Rows behind this").click()
-    visit.page.get_by_text("SELECT distribution, recipe_name").first.wait_for()
-    for button, magic in (("CSV", b"distribution,"), ("Parquet", b"PAR1")):
+    visit.page.get_by_text("SELECT history_id, distribution").first.wait_for()
+    for button, magic in (("CSV", b"history_id,"), ("Parquet", b"PAR1")):
         with visit.page.expect_download() as download:
             visit.page.get_by_role("button", name=button, exact=True).click()
         path = tmp_path / button

@@ -8,9 +8,10 @@ import pytest
 
 from dashboard.links import PAGES
 from results.store import Store
+from results.vocabulary import Outcome
 from tests.dashboard.conftest import Open
 from tests.dashboard.shown_by import cells, grids, texts
-from tests.dashboard.stores import HOSTILE
+from tests.dashboard.stores import HOSTILE, Planned, made
 
 STORES = ("empty", "small", "sample", "hostile")
 
@@ -215,3 +216,9 @@ def test_a_file_that_is_no_database_says_what_to_do(open_page: Open, tmp_path: P
     app = open_page(Store(tmp_path), "today")
     assert not app.exception
     assert "sparkproof rebuild" in texts(app)
+
+
+def test_the_numbers_of_an_interrupted_boot_are_in_no_median(open_page: Open, tmp_path: Path) -> None:
+    stopped = Planned(outcome=Outcome.INTERRUPTED, decode=10.0)
+    app = open_page(made(tmp_path, [Planned(decode=50.0), stopped]), "matrix", engine="vllm")
+    assert cells(app, "Outcomes")[0][2].startswith("✓ 50.2")

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from benchmarks.scale.contention import contend, make_boot
+from results.errors import StoreLocked
 from results.maintenance import check, vacuum
 from results.store import Store
 from tests.results.conftest import MakeBoot, dump
@@ -119,7 +121,7 @@ def test_vacuum_keeps_every_row_and_makes_a_file_with_gaps_smaller(store: Store,
     assert dump(store) == before
     store.ingest(make_boot())
     assert len(store.query("SELECT * FROM runs")) == 2
-    assert sorted(path.name for path in store.root.iterdir()) == ["boots", "sparkproof.duckdb"]
+    assert sorted(path.name for path in store.root.iterdir()) == ["boots", "sparkproof.duckdb", "sparkproof.turn"]
 
 
 def test_a_vacuum_that_the_disk_does_not_hold_leaves_the_old_file(store: Store) -> None:
@@ -129,3 +131,30 @@ def test_a_vacuum_that_the_disk_does_not_hold_leaves_the_old_file(store: Store) 
     with pytest.raises(OSError, match="directory"):
         vacuum(store)
     assert dump(store) == before
+
+
+def test_a_reader_that_comes_while_a_writer_waits_waits_behind_it(store: Store, make_boot: MakeBoot) -> None:
+    store.ingest(make_boot())
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    impatient = Store(store.root, wait_s=3, clock=lambda: now[0], sleep=sleep)
+    writer_waits = FileLock(str(store.root / "sparkproof.turn"))
+    with writer_waits.acquire(timeout=0), pytest.raises(StoreLocked):
+        impatient.query("SELECT 1")
+    assert now[0] > 2.5, "it waited as long as it was told to"
+    assert impatient.query("SELECT count(*) AS n FROM runs") == [{"n": 1}]
+
+
+def test_a_store_on_a_medium_that_may_only_be_read_is_read_without_a_turnstile(
+    store: Store, make_boot: MakeBoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.ingest(make_boot())
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    assert store.query("SELECT count(*) AS n FROM runs") == [{"n": 1}]

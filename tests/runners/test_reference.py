@@ -69,7 +69,8 @@ def test_a_broken_answer_makes_no_reference() -> None:
 
 def test_a_reference_comes_back_as_it_was_written(tmp_path: Path) -> None:
     found = collected(ModelServer())
-    reference = Reference(key=_KEY, made=(_MADE,), path="bf16 / none / auto", answers=found.answers, passages=found.passages)
+    passages = {"bf16 / none / auto": found.passages}
+    reference = Reference(key=_KEY, made=(_MADE,), answers=found.answers, texts=found.texts, passages=passages)
     write_reference(tmp_path / "r.json", reference)
     assert read_reference(tmp_path / "r.json") == reference
     assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
@@ -104,16 +105,15 @@ def test_any_bytes_are_a_reference_or_refused(tmp_path_factory: pytest.TempPathF
 
 def test_a_reference_is_found_by_its_key_alone(tmp_path: Path) -> None:
     write_reference(tmp_path / _KEY.file_name, Reference(key=_KEY, made=(_MADE,)))
-    folders = {"own": tmp_path}
-    assert find_reference(_KEY, folders) is not None
+    assert find_reference(_KEY, tmp_path, tmp_path / "shipped") is not None
     for other in ({"revision": "def"}, {"template": "t"}, {"prompts": "q"}, {"model": "owner/other"}):
-        assert find_reference(_KEY.model_copy(update=other), folders) is None
+        assert find_reference(_KEY.model_copy(update=other), tmp_path, tmp_path / "shipped") is None
 
 
 def test_a_file_under_a_foreign_name_is_refused(tmp_path: Path) -> None:
     write_reference(tmp_path / _KEY.file_name, Reference(key=_KEY.model_copy(update={"revision": "zzz"}), made=(_MADE,)))
     with pytest.raises(UsageError, match="belongs to another model"):
-        find_reference(_KEY, {"own": tmp_path})
+        find_reference(_KEY, tmp_path, tmp_path / "shipped")
 
 
 def test_a_hostile_model_name_stays_inside_the_folder() -> None:
@@ -170,7 +170,7 @@ def made(world: Planted) -> Any:
 def test_a_reference_boot_is_recorded_as_one_and_writes_the_file(world: Planted, made: Any) -> None:
     path = Path(made["written"])
     assert path.parent == world.home / "references"
-    assert len(made["passages"]) >= 4
+    assert len(made["passages"]["any / none / auto"]) == len(made["texts"]) >= 4
     (run,) = Store(world.home).query("SELECT outcome, purpose, phase FROM runs")
     assert (run["outcome"], run["purpose"]) == ("pass", "reference")
     shown = world.sparkproof("reference", "show", str(path), "--json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -174,3 +175,24 @@ def test_contradictory_questions_are_refused(tmp_path: Path, arguments: tuple[st
     done = Planted(tmp_path, "0.32.0").sparkproof("serve-script", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in " ".join(done.stderr.split())
+
+
+def test_the_docker_form_gives_docker_exactly_these_arguments(tmp_path: Path) -> None:
+    """Run for real, with a `docker` that repeats what it is given."""
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
+    program.chmod(0o755)
+    script = tmp_path / "serve.sh"
+    script.write_text(script_of_plan(_cell("vllm==0.32.0@docker", "gpt-oss-120b", "marlin+ngram"), tmp_path, cuda=True))
+    done = subprocess.run(
+        ["bash", str(script)], check=True, capture_output=True, text=True, env={"PATH": f"{program.parent}:/usr/bin:/bin"}
+    )
+    given = done.stdout.split("\0")[:-1]
+    assert given[:3] == ["run", "--rm", "--interactive"]
+    assert given[given.index("--gpus") + 1] == "all"
+    image = given.index("vllm/vllm-openai:v0.32.0")
+    assert given[image - 2 : image] == ["--entrypoint", "python3"]
+    assert json.loads(given[given.index("--speculative-config") + 1])["method"] == "ngram"
+    assert given[given.index("--moe-backend") + 1] == "marlin"
+    assert given[-1] != ""

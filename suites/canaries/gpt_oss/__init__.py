@@ -1,1 +1,1 @@
-"""Data of the gpt-oss canary (7.6 M parameters, sinks, sliding windows, 8 experts). Written by `suites.canaries.pack`; final, never edited."""
+"""Data of the gpt-oss canary (7.6 M parameters, sinks, windows, 8 experts). Written by `suites.canaries.pack`; final, never edited."""

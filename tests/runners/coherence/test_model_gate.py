@@ -242,9 +242,9 @@ def test_right_plain_questions_pass_and_are_counted() -> None:
 def test_fixed_texts_are_scored_and_compared_with_the_reference() -> None:
     server = ModelServer()
     ids = (BOS, *(300 + len(word) for word in PASSAGES[0].text.split()))
-    same = KnownPassage(ids, (None, *(-token / 400 for token in ids[1:])), 0.01, 0.02)
+    same = KnownPassage((None, *(-token / 400 for token in ids[1:])), 0.01, 0.02)
     for known, outcome in ((same, None), (replace(same, logprobs=(None, *(-token / 400 - 1.5 for token in ids[1:]))), Outcome.WRONG)):
-        good = KnownGood(passages={PASSAGES[0].name: known}, path="bf16 / none / auto")
+        good = KnownGood(texts={PASSAGES[0].name: ids}, passages={"bf16 / none / auto": {PASSAGES[0].name: known}})
         result = run(server, known_good=good, path="bf16 / none / auto")
         assert isinstance(result, GateResult)
         assert result.outcome is outcome, result.reason
@@ -254,7 +254,7 @@ def test_fixed_texts_are_scored_and_compared_with_the_reference() -> None:
     other = run(server, known_good=good, path="bf16 / none / fp8")
     assert isinstance(other, GateResult)
     assert other.outcome is None
-    assert any("not compared: the reference was made on bf16 / none / auto" in (score.reason or "") for score in other.scores)
+    assert any("not compared: the reference has scores of bf16 / none / auto" in (score.reason or "") for score in other.scores)
 
 
 def test_a_server_that_refuses_a_system_message_is_asked_without_one() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from suites.canaries import zoo
+from tests.planted_engine import known_scores
 from tests.scripted_engine import Answer, Profile, counting_answer
 from tests.scripted_server import ScriptedServer
 
@@ -63,11 +64,12 @@ def faults(flags: Flags, connections: Callable[[], int], version: str) -> dict[s
 
 def _known(bos_missing: bool) -> dict[tuple[int, ...], Answer]:
     canary = zoo.load("dense")
+    margins = canary.reference_margins["bfloat16"]
     blamed = next(p for p in canary.bos_prompts if p.name.startswith("nobos"))
     known: dict[tuple[int, ...], Answer] = {}
     for prompt in (*canary.prompts, *canary.bos_prompts):
         said = blamed if bos_missing and prompt in canary.prompts else prompt
-        answer = Answer(said.answer_ids, said.answer_text, (16.0,) * len(said.answer_ids))
+        answer = Answer(said.answer_ids, said.answer_text, margins.get(said.name, (16.0,) * len(said.answer_ids)))
         messages = [{"role": role, "content": content} for role, content in prompt.messages]
         known[prompt.prompt_ids] = known[tuple(str(messages).encode())] = answer
     return known
@@ -94,6 +96,7 @@ def main() -> None:
     profile = Profile("vllm", version, flags.value("--served-model-name"), 2048)
     server = ScriptedServer(profile=profile, answer=answer, port=int(flags.value("--port")))
     shows = faults(flags, lambda: len(server._open), version).get(fault, lambda: False)
+    server.engine.scored = known_scores()
     server.serve_forever()
 
 

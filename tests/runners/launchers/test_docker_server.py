@@ -22,7 +22,7 @@ from runners.process.teardown import MACHINE, TeardownLimits
 from tests.runners.launchers.conftest import DIES, IGNORES_TERM, Stand
 from tests.runners.launchers.test_docker import COMMAND, IMAGE, RUN_ID
 
-QUIET = dataclasses.replace(MACHINE, used_memory=lambda: 1 << 30, listeners=lambda port: Listeners())
+QUIET = dataclasses.replace(MACHINE, used_memory=lambda: 1 << 30, private_memory=lambda: None, listeners=lambda port: Listeners())
 LIMITS = TeardownLimits(grace_s=10.0, kill_s=10.0, memory_s=0.0, poll_s=0.02)
 
 

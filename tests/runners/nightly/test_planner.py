@@ -38,8 +38,14 @@ def test_value_decides_first_new_release_then_last_broken_then_anchor_then_cover
     assert Counter(values) == {Value.NEW_RELEASE: 6, Value.LAST_BROKEN: 3, Value.ANCHOR: 3, Value.COVERAGE: 6}
 
 
-def test_canary_of_a_path_runs_before_its_models() -> None:
+def test_canaries_of_all_paths_run_once_before_the_first_model() -> None:
     assert names(whole_night(ALL))[:2] == ["new canary", "new model"]
+    paths = [cell for path in "abc" for cell in (model(f"model {path}", path), canary(f"canary {path}", path))]
+    order = names(whole_night(paths))
+    assert order[:4] == ["canary a", "canary b", "canary c", "model a"]
+    hot = [name.startswith("model") for name in order]
+    last_cool = max(place for place, is_hot in enumerate(hot) if not is_hot)
+    assert not any(one and two for one, two in pairwise(hot[: last_cool + 1])), "the node cools between two models while a canary is left"
 
 
 def test_every_cell_gets_its_boots_and_no_more() -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.cli.install_timer import units_folder, write_units
+from runners.cli.install_timer import make_timer, units_folder, write_units
 from runners.errors import UsageError
 from runners.nightly.timer import UNIT, Timer, checked_words, cron_line, quoted, service, shell_quoted, timer_unit
+from suites.errors import SuiteError
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 TIMER = Timer(("/opt/sparkproof/.venv/bin/sparkproof", "nightly", "--budget", "6h"), "01:30")
@@ -64,6 +65,25 @@ def test_a_shell_reads_back_what_was_quoted(word: str) -> None:
 def test_cron_gets_its_percent_signs_escaped() -> None:
     line = cron_line(Timer(("/opt/x", "a%b"), "02:05", (("SPARKPROOF_HOME", "/data/s p"),)))
     assert line == "5 2 * * * SPARKPROOF_HOME='/data/s p' /opt/x a\\%b\n"
+
+
+def test_checkout_without_an_installed_program_is_where_the_night_is_started() -> None:
+    timer = Timer(("/opt/py", "-m", "x"), "02:05", (), "/opt/my spark 100%")
+    assert "WorkingDirectory=/opt/my spark 100%%\n" in service(timer)
+    assert cron_line(timer) == "5 2 * * * cd '/opt/my spark 100\\%' && /opt/py -m x\n"
+    assert "WorkingDirectory" not in service(TIMER)
+
+
+@pytest.mark.parametrize(("suite", "budget"), [("nigthly", "6h"), ("/nonexistent/n.toml", "6h"), ("nightly", "6 parsecs")])
+def test_timer_of_a_night_that_would_be_refused_is_refused_now(suite: str, budget: str) -> None:
+    with pytest.raises((UsageError, SuiteError)):
+        make_timer("01:30", suite, budget)
+
+
+def test_a_suite_of_ones_own_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.toml").write_text('name = "mine"\nrecipes = ["canary-dense"]\n')
+    monkeypatch.chdir(tmp_path)
+    assert str(tmp_path / "mine.toml") in make_timer("01:30", "mine.toml", "90m").command
 
 
 def test_deployed_files_are_what_the_command_writes() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import duckdb
 
-from results.verdict.releases import order_releases
+from results.verdict.releases import ReleaseOrder, order_releases
 
 _BETWEEN = """
 SELECT v.history_id
@@ -34,13 +34,26 @@ def add_versions(connection: duckdb.DuckDBPyConnection, versions: Iterable[tuple
     return stale
 
 
+def drop_unused(connection: duckdb.DuckDBPyConnection, versions: Iterable[tuple[str, str]]) -> set[str]:
+    """Drop those of these (engine, version) pairs that no run has any more. Returns the ids of histories that this made stale.
+
+    A boot is stored when it begins, when the version of an endpoint is not known yet, and again when it is.
+    """
+    stale: set[str] = set()
+    for engine, version in set(versions):
+        if connection.execute("SELECT 1 FROM runs WHERE engine = ? AND engine_version = ? LIMIT 1", [engine, version]).fetchall():
+            continue
+        known = {row[0] for row in connection.execute("SELECT version FROM engine_versions WHERE engine = ?", [engine]).fetchall()}
+        _number(connection, engine, known - {version})
+        if version in order_releases([version]).name_of:
+            stale |= {row[0] for row in connection.execute("SELECT history_id FROM histories WHERE engine = ?", [engine]).fetchall()}
+    return stale
+
+
 def _add(connection: duckdb.DuckDBPyConnection, engine: str, fresh: set[str], known: set[str]) -> set[str]:
     before = order_releases(known)
-    after = order_releases(known | fresh)
+    after = _number(connection, engine, known | fresh)
     position = {name: number for number, name in enumerate(after.names, start=1)}
-    rows = [(engine, version, name := after.name_of.get(version), position.get(name or "")) for version in sorted(known | fresh)]
-    connection.execute("DELETE FROM engine_versions WHERE engine = ?", [engine])
-    connection.executemany("INSERT INTO engine_versions VALUES (?, ?, ?, ?)", rows)
     if any(after.name_of[version] != name for version, name in before.name_of.items()):
         return {row[0] for row in connection.execute("SELECT history_id FROM histories WHERE engine = ?", [engine]).fetchall()}
     stale: set[str] = set()
@@ -48,6 +61,17 @@ def _add(connection: duckdb.DuckDBPyConnection, engine: str, fresh: set[str], kn
         found = connection.execute(_BETWEEN, [engine, engine, position[name], position[name]]).fetchall()
         stale |= {row[0] for row in found}
     return stale
+
+
+def _number(connection: duckdb.DuckDBPyConnection, engine: str, versions: set[str]) -> ReleaseOrder:
+    """Write the versions of an engine with their places."""
+    order = order_releases(versions)
+    position = {name: number for number, name in enumerate(order.names, start=1)}
+    connection.execute("DELETE FROM engine_versions WHERE engine = ?", [engine])
+    rows = [(engine, version, name := order.name_of.get(version), position.get(name or "")) for version in sorted(versions)]
+    if rows:
+        connection.executemany("INSERT INTO engine_versions VALUES (?, ?, ?, ?)", rows)
+    return order
 
 
 def releases_of(connection: duckdb.DuckDBPyConnection, engine: str) -> tuple[list[str], dict[str, str]]:

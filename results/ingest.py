@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from results.boot_folder import BootContent
-from results.engine_versions import add_versions
+from results.engine_versions import add_versions, drop_unused
 from results.errors import FolderError
 from results.kept_records import TIMES, ClaimRecord, IgnoreRecord, KeptRecord, SessionRecord
 from results.records import BOOT_ROWS, NodeRecord
@@ -61,20 +61,25 @@ def store_boots(connection: Connection, contents: Sequence[BootContent]) -> None
 
 def _store(connection: Connection, contents: Sequence[BootContent]) -> None:
     ids = [content.summary.run.run_id for content in contents]
-    known = connection.execute("SELECT run_id FROM runs WHERE run_id IN (SELECT unnest(?))", [ids]).fetchall()
+    before = connection.execute(
+        "SELECT run_id, history_id, engine, engine_version FROM runs WHERE run_id IN (SELECT unnest(?))", [ids]
+    ).fetchall()
+    known = {run_id for run_id, *_ in before}
     for table, key, record_of in _DIMENSIONS:
         _insert_newest(connection, table, key, [(record, content) for content in contents if (record := record_of(content)) is not None])
     _insert_states(connection, [content.summary.node for content in contents])
     _insert(connection, "runs", [_run_row(content) for content in contents], replace=True)
     if known:
-        _forget_rows(connection, [run_id for (run_id,) in known])
+        _forget_rows(connection, sorted(known))
     for kind, rows in BOOT_ROWS.items():
         records = [row for content in contents for row in content.rows[kind]]
         if records:
             _insert(connection, rows.table, _columns(records), replace=False)
     derive_numbers(connection, ids)
     runs = [content.summary.run for content in contents]
-    stale = {history_id_of(series_key_of(run)) for run in runs if run.outcome is not None or (run.run_id,) in known}
+    stale = {history_id_of(series_key_of(run)) for run in runs if run.outcome is not None or run.run_id in known}
+    stale |= {history_id for _, history_id, *_ in before if history_id is not None}
+    stale |= drop_unused(connection, {(engine, version) for *_, engine, version in before})
     mark_stale(connection, stale | add_versions(connection, ((run.engine, run.engine_version) for run in runs)))
 
 

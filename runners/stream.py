@@ -11,10 +11,13 @@ we start is, its transport is `runners.stamped_transport`; elsewhere httpx's own
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
@@ -38,6 +41,7 @@ TRANSPORT_ERRORS = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
 
 _DONE_LINE = b"\ndata: [DONE]"
 _MAX_ERROR_BODY = 64 * 1024
+_SWITCH_S = 0.0005
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,22 @@ class _Recording:
 
 def _describe(error: Exception) -> str:
     return excerpt(f"{type(error).__name__} {error}")
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Keep this process from delaying its own event loop: no garbage collection (it walks every object of every library, which takes tens
+    of milliseconds) and no other thread that keeps the interpreter for more than half a millisecond.
+    """
+    collects, interval = gc.isenabled(), sys.getswitchinterval()
+    gc.disable()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        if collects:
+            gc.enable()
 
 
 class LoopLag:

@@ -20,7 +20,7 @@ from runners.prompts import PromptKey, Vocabulary, timed_prompt
 from runners.rates import StreamRates, aggregate_tok_s, counts_agree, rates_of, settled
 from runners.request_fields import timed_body
 from runners.sse import read_trace
-from runners.stream import COMPLETIONS, TRANSPORT_ERRORS, Clock, LoopLag, StreamPolicy, Target, open_client, record_stream
+from runners.stream import COMPLETIONS, TRANSPORT_ERRORS, Clock, LoopLag, StreamPolicy, Target, open_client, record_stream, undisturbed
 from runners.stream_trace import CONNECTION_LOST, TIMEOUTS, StreamTrace
 from suites.workloads import Workload
 
@@ -257,7 +257,7 @@ class _Measurement:
     async def _streams(self, client: httpx.AsyncClient, workload: Workload, keys: Sequence[PromptKey]) -> list[StreamTrace]:
         prompts = [timed_prompt(key, workload.prompt_tokens, self.plan.vocabulary) for key in keys]
         bodies = [timed_body(self.target.model, p, workload.completion_tokens, self.plan.accepted) for p in prompts]
-        with LoopLag(clock=self.clock) as lag:
+        with undisturbed(), LoopLag(clock=self.clock) as lag:
             raws = await asyncio.gather(*(record_stream(client, COMPLETIONS, b, self.plan.policy, self.clock) for b in bodies))
         return [read_trace(raw, workload.completion_tokens, workload.prompt_tokens, lag.during(raw.t_sent, raw.t_end)) for raw in raws]
 

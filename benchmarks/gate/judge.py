@@ -9,18 +9,25 @@ import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.gate.cases import MAX_MODEL_LEN, Case
 from benchmarks.gate.collect import answers_file
 from results.records import CoherenceRecord, ScoreRecord
+from runners.coherence.drift import DRIFT
 from runners.coherence.gate import GateFailure, GateResult, GateTarget
 from runners.coherence.judging import RIGHT
+from runners.coherence.known_good import KnownGood
 from runners.coherence.numeric_path import candidate_paths, path_name, references_of
 from runners.engines.base import HttpRequest
 from runners.engines.vllm import VllmAdapter
+from runners.model_references import known_good_for
+from runners.models import materialise
 from runners.sweep.jobs import Playback, judge_answers
+from runners.sweep.session import recipe_of
 from suites.canaries import zoo
 
 JUDGES = ("nonfinite", "structure", "tokens", "bos_prompts", "chat", "margin_drift", "passages")
@@ -77,6 +84,18 @@ def _requests(folder: Path, case: Case) -> list[list[HttpRequest]]:
     return [[HttpRequest(r["path"], r["body"]) for r in wave] for wave in waves]
 
 
+@lru_cache(maxsize=32)
+def _known_good_of(canary: str, weight_format: str) -> KnownGood | None:
+    """What ships with Sparkproof for the sound checkpoint: a fault has no reference of its own."""
+    with TemporaryDirectory() as scratch:
+        recipe = recipe_of(canary, weight_format)
+        return known_good_for(recipe, materialise(recipe, Path(scratch), lambda line: None), Path(scratch))
+
+
+def _known_good(case: Case) -> KnownGood | None:
+    return _known_good_of(case.canary, case.weight_format)
+
+
 def _target(case: Case) -> GateTarget:
     kernels = {"kv_cache_dtype": _KV.get(case.name.rpartition("-")[2], "auto"), "linear": "torch"}
     paths = candidate_paths(case.weight_format, kernels)
@@ -87,6 +106,7 @@ def _target(case: Case) -> GateTarget:
         canary=zoo.load(case.canary),
         paths=references_of(case.canary, paths),
         path=path_name(paths[0]) if len(paths) == 1 else None,
+        known_good=_known_good(case),
         context=MAX_MODEL_LEN,
     )
 
@@ -129,7 +149,7 @@ def _by(wrong: list[CoherenceRecord], scores: tuple[ScoreRecord, ...]) -> dict[s
     for record in wrong:
         groups.setdefault(_group(record), []).append(record.first_divergence)
     for score in scores:
-        if score.verdict not in (None, "ok", "not_scored"):
+        if score.verdict in (DRIFT, "nonfinite"):
             group = "margin_drift" if score.metric.startswith("margin") else "passages"
             groups.setdefault("nonfinite" if score.verdict == "nonfinite" else group, []).append(None)
     return {name: min((p for p in places if p is not None), default=None) for name, places in groups.items()}

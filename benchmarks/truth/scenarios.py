@@ -6,8 +6,10 @@ own, and a scenario from which no rate can be known says so, because the right a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 
 class Usage(StrEnum):
@@ -58,6 +60,12 @@ class Scenario:
         """A `text` field belongs to completions, every other one to chat."""
         return Api.COMPLETIONS if self.text_field == "text" else Api.CHAT
 
+    def field_of(self, *, chat: bool) -> str:
+        """Where the text stands: a scenario of one API may be asked through the other (some tools know only chat)."""
+        if not chat:
+            return "text"
+        return "content" if self.text_field == "text" else self.text_field
+
 
 def _rates() -> tuple[Scenario, ...]:
     return tuple(
@@ -104,6 +112,28 @@ SCENARIOS: tuple[Scenario, ...] = (
 
 QUICK = ("steady_60", "steady_1000", "streams_16x60", "chunks_of_4", "chat_role_early", "burst", "usage_absent", "early_stop")
 """What `--quick` runs: one scenario of each kind."""
+
+
+PEER_SCENARIOS = (
+    "steady_60",
+    "steady_1000",
+    "streams_64x60",
+    "chunks_of_8_short",
+    "chunks_1_to_8",
+    "chat_role_early",
+    "chat_reasoning",
+    "finish_late",
+    "burst",
+    "usage_at_end",
+    "refused_fields",
+)
+"""What peers are asked for too; each costs them some ten seconds to start."""
+
+
+def scenario_of(fields: Mapping[str, Any]) -> Scenario:
+    """A scenario out of its fields as JSON carries them."""
+    lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return Scenario(**{**fields, **lists, "usage": Usage(fields["usage"])})
 
 
 def scenario_named(name: str) -> Scenario:

@@ -43,7 +43,7 @@ def nightly(
     prereleases: Annotated[bool, typer.Option("--prereleases", help="Count pre-releases as releases.")] = False,
     download: Annotated[bool, typer.Option("--download", help="Allow fetching model files from a hub.")] = False,
     install_beside: Annotated[
-        bool, typer.Option("--install-beside", help="Install the next environment while a boot is measured; it costs speed.")
+        bool, typer.Option("--install-beside", help="Install the next environment while a boot is measured; may cost speed.")
     ] = False,
     label: Annotated[str | None, typer.Option(help="What you call this node.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

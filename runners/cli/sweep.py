@@ -16,7 +16,7 @@ from results.store import Store
 from results.summary import CellSummary, summarise
 from results.vocabulary import Outcome, Phase, exit_code_of
 from runners.cli.progress import SessionProgress
-from runners.cli.shell import cell, err, errors_shown, open_store, out, print_json
+from runners.cli.shell import cell, err, errors_shown, fail, open_store, out, print_json
 from runners.envs.environment import cache_folder
 from runners.errors import UsageError
 from runners.sweep.offline import judge_jobs
@@ -78,17 +78,19 @@ def sweep(
         with SessionProgress() as progress:
             done = run_sweep(plan, store, cache_folder(), progress)
         last = _last(done)
-        shown = _Shown(last, done.processes, time.monotonic() - started)
+        unsafe = next((r.unsafe for r in done.results if r.unsafe), None)
+        shown = _Shown(last, done.processes, time.monotonic() - started, unsafe)
         _show(store, shown, by_name=bool(request.formats or request.backends), json_=json_)
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """Boots to show, with what they took."""
+    """Boots to show, with what they took, and why the node was not left clean (None: it was)."""
 
     runs: list[RunRecord]
     processes: int
     seconds: float
+    unsafe: str | None = None
 
 
 def _judged(answers: Path, jobs: Path | None, label: str | None) -> tuple[Store, _Shown]:
@@ -102,6 +104,9 @@ def _judged(answers: Path, jobs: Path | None, label: str | None) -> tuple[Store,
 
 def _show(store: Store, shown: _Shown, *, by_name: bool, json_: bool) -> NoReturn:
     outcomes = [run.outcome or Outcome.INFRASTRUCTURE for run in shown.runs]
+    if shown.unsafe is not None:
+        fail("the node is not clean", where=shown.unsafe)
+        outcomes.append(Outcome.INFRASTRUCTURE)
     exit_code = exit_code_of([o for o in outcomes if o is not Outcome.UNSUPPORTED or by_name])
     cells = summarise(store, [run.run_id for run in shown.runs])
     if json_:

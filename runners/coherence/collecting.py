@@ -25,6 +25,8 @@ from runners.engines.base import EngineAdapter, PromptScores
 ALONE, TOGETHER = 2, 2
 """How often everything is asked, one at a time and eight at a time, on top of the gate."""
 SCORED = 3
+LEAST_FLOOR_RMS, LEAST_FLOOR_MAX = 0.05, 0.25
+"""Nats. A boot repeats itself nearly exactly, so its own noise says little about another sound engine: the floor is this at least."""
 _BATCH = 8
 
 
@@ -119,7 +121,7 @@ def _words(finding: Finding | None) -> str:
 
 
 def passage_of(rounds: Sequence[PromptScores | None]) -> Passage | None:
-    """Mean log-probabilities of several rounds, and how far they lie from it; None if a round has none."""
+    """Mean log-probabilities of several rounds and how far they lie from it, the least floor at least; None if a round has none."""
     scored = [scores.logprobs for scores in rounds if scores is not None]
     if not scored or len(scored) < len(rounds):
         return None
@@ -128,7 +130,7 @@ def passage_of(rounds: Sequence[PromptScores | None]) -> Passage | None:
         abs(value - mean) for values in scored for value, mean in zip(values, means, strict=True) if value is not None and mean is not None
     ]
     rms = math.sqrt(math.fsum(d * d for d in drifts) / len(drifts)) if drifts else 0.0
-    return Passage(logprobs=means, floor_rms=rms, floor_max=max(drifts, default=0.0))
+    return Passage(logprobs=means, floor_rms=max(rms, LEAST_FLOOR_RMS), floor_max=max([*drifts, LEAST_FLOOR_MAX]))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -24,9 +24,8 @@ from runners.coherence.transport import NoAnswer, Refused, Send
 from runners.engines.base import AnswerError, EngineAdapter, PromptScores
 
 STEP = "passages"
-FLOOR_FACTOR = 3.0
-LEAST_RMS, LEAST_MAX = 0.15, 1.0
-"""Drift that is never a finding, nats: rounding of two sound engines; docs/method.md has the measurements behind it."""
+RMS_FACTOR, MAX_FACTOR = 3.0, 4.0
+"""How many times its reference's floor a drift may be."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class PassageJudge:
             return [], ()
         rms = math.sqrt(math.fsum(d * d for d, _ in moved) / len(moved))
         worst, at = max(moved)
-        limits = (max(FLOOR_FACTOR * known.floor_rms, LEAST_RMS), max(FLOOR_FACTOR * known.floor_max, LEAST_MAX))
+        limits = (RMS_FACTOR * known.floor_rms, MAX_FACTOR * known.floor_max)
         scores = [
             self._compared(text, "nll_drift_rms", rms, limits[0], len(moved)),
             self._compared(text, "nll_drift_max", worst, limits[1], len(moved)),

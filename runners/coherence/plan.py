@@ -52,7 +52,7 @@ def canary_steps(canary: Canary) -> tuple[GoldenStep, ...]:
     long = tuple(p for p in prompts if len(p.prompt_ids) >= LONG_TOKENS)
     alone = tuple(p for p in prompts if p not in long)[:_ALONE]
     mixed = _mixed_lengths(prompts)
-    others = tuple(p for p in reversed(prompts) if p not in mixed)
+    others = tuple(p for p in reversed(prompts) if p not in mixed)[::2]
     chats = [p for p in prompts if p.messages and p not in long]
     with_system = tuple(p for p in chats if any(role == "system" for role, _ in p.messages))
     without_system = _spread([p for p in chats if p not in with_system], _CHAT)

@@ -19,6 +19,7 @@ from runners.coherence.units import (
     INNER_NEEDS,
     INNER_SHARE,
     SELF_ENDED_NEEDS,
+    SPECIAL_MARKS,
     SPECIAL_TOKEN,
     TAIL_NEEDS,
     LoopNeeds,
@@ -79,7 +80,7 @@ def _blank_flood(text: str, body: str) -> StructuralVerdict | None:
 
 def _special_token_flood(text: str) -> StructuralVerdict | None:
     """Control tokens in a row, the same or different ones, at the end or as nearly the whole answer."""
-    if "<" not in text and "[" not in text:
+    if not any(mark in text for mark in SPECIAL_MARKS):
         return None
     start = end = count = 0
     for match in SPECIAL_TOKEN.finditer(text):

@@ -153,7 +153,7 @@ def _doubled_stretches(symbols: Symbols) -> int:
     """How many stretches of 2 to 31 symbols with a letter in second place stand doubled: all that the exact looks below find, and few more.
 
     Row L says where a symbol equals the one L further on; a doubled stretch of L symbols is a run of L there. Runs are only followed up to
-    the power of two below L.
+    the power of two below L, 8 at most.
     """
     length = len(symbols)
     padded = np.zeros(length + _ROWS, dtype=np.uint8)
@@ -162,7 +162,7 @@ def _doubled_stretches(symbols: Symbols) -> int:
     runs = shifted == padded[:length]
     second_is_letter = _MAYBE_LETTER[padded[1:]] | (length > 0 and int(symbols.max()) > 0x7F)
     hits = 0
-    for step, rows in ((1, 2), (2, 4), (4, 8), (8, 16)):  # runs of 2, 4, 8, 16 and more; the rows of the shorter ones drop out
+    for step, rows in ((1, 2), (2, 4), (4, _ROWS - 8)):  # runs of 2, 4, 8 and more; the rows of the shorter ones drop out
         runs = runs[:, :-step] & runs[:, step:]
         hits += int(np.count_nonzero(runs[:rows] & second_is_letter[: runs.shape[1]]))
         runs = runs[rows:]
@@ -247,9 +247,11 @@ def _has_signs(sample: str, symbols: Symbols) -> bool:
         odd += len(_script_switches(symbols)[2])
         if odd >= 3:
             return True
+    if not any(map(_may_be_strewn, _window_texts(sample))):
+        return False
     if glued < 4 and odd < 3:
         odd += len(_brackets(sample)[1])
-    return (glued >= 4 or odd >= 3 or (odd >= 1 and glued >= 2)) and any(map(_may_be_strewn, _window_texts(sample)))
+    return glued >= 4 or odd >= 3 or (odd >= 1 and glued >= 2)
 
 
 def _window_texts(sample: str) -> Iterator[str]:

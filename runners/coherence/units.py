@@ -17,6 +17,8 @@ SPECIAL_TOKEN = re.compile(
     r"<(?:unused|extra_id_|reserved_|special_|SPECIAL_|control_|ctrl|dummy|0x)[0-9A-Fa-f_]{1,12}>|\[(?:UNK|PAD|MASK|SEP|CLS|BOS|EOS|control_\d{1,6}|unused\d{1,6})\]"
 )
 """Control tokens of the vocabularies in use, as a detokeniser prints them."""
+SPECIAL_MARKS = ("<", "[UNK", "[PAD", "[MASK", "[SEP", "[CLS", "[BOS", "[control_", "[unused")
+"""A text with none of these holds no control token."""
 
 _RULERS = frozenset("-=_*#~.+·•─━═│┃║█▓▒░■□●○▪▫◦—–‐…⋅∙▬")
 _IDEOGRAPH_DENSITY = 2.5

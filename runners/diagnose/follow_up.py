@@ -60,7 +60,7 @@ class Investigation:
 class Controls:
     """A follow-up that makes control boots for every cell whose boot failed its gate, one case after the other.
 
-    Of a cell only the first failure is looked at. `crashes_too`: also boots that crash or hang. `tell` hears each diagnosis.
+    Of a cell only the first failure is looked at. `crashes_too`: also boots that crash or hang. `diagnoses` holds what was concluded.
     """
 
     store: Store
@@ -68,7 +68,6 @@ class Controls:
     has_cuda: bool
     limits: Limits = Limits()
     crashes_too: bool = False
-    tell: Callable[[RunRecord, DiagnosisRecord], None] = lambda run, diagnosis: None
     clock: Callable[[], float] = time.monotonic
     diagnoses: list[tuple[RunRecord, DiagnosisRecord]] = field(default_factory=list)
     _cases: list[Investigation] = field(default_factory=list)
@@ -137,12 +136,11 @@ class Controls:
         )
         folder = BootFolder(self.store.boots, case.run.run_id)
         folder.append([diagnosis])
-        self.diagnoses.append((case.run, diagnosis))
         try:
             self.store.ingest(folder)
         except (StoreError, FolderError):
             diagnosis = replace(diagnosis, sentence=f"{diagnosis.sentence} (not in the database yet: `sparkproof rebuild` stores it)")
-        self.tell(case.run, diagnosis)
+        self.diagnoses.append((case.run, diagnosis))
 
     def _case(self, run: RunRecord, cell: Cell, content: BootContent) -> Case:
         canary = zoo.load(cell.recipe.source.canary) if cell.recipe.source.canary is not None else None

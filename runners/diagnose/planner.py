@@ -192,7 +192,8 @@ def _exhausted(case: Case, tried: Sequence[Tried]) -> Conclusion:
         (_REFERENCE_RIGHT for t in tried if t.control.family is Family.REFERENCE and t.result is Result.RIGHT), None
     )
     if not wrong:
-        return Conclusion(Cause.UNDECIDED, None, "No control boot could be made that says anything.")
+        none = "Nothing here can be changed for a control: the server is not ours, or there is no other path to try."
+        return Conclusion(Cause.UNDECIDED, None, "No control boot could be made that says anything." if case.controls else none)
     if vouched is not None:
         sentence = (
             f"The weights are right ({vouched}), and {_listed(wrong)} changed nothing: what is at fault is common to every path tried."

@@ -122,7 +122,7 @@ def _scored(entry: Any) -> tuple[Any, bool | None]:
         return None, None
     ranked = [(at(value, "rank"), at(value, "logprob")) for value in entry.values()]
     if not all(type(rank) is int for rank, _ in ranked):
-        raise AnswerError(f"prompt_logprobs should have a rank per token: {str(ranked):.80}")
+        raise AnswerError(f"prompt_logprobs should have a rank per token: {ranked!s:.80}")
     rank, logprob = max(ranked, key=lambda pair: pair[0])
     return logprob, rank == 1
 

@@ -21,13 +21,14 @@ from results.records import NodeRecord
 from results.store import Store
 from results.verdict.facts import VerdictInputError
 from results.verdict.numbers import MIN_BOOTS
+from results.verdict.words import NO_EVIDENCE
 from results.vocabulary import Outcome, Purpose
 from runners.confirm_boots import confirming_boots
 from runners.errors import UsageError
 from runners.nightly.cells import Known, NightCells, candidates_of, cells_of, name_of, stored_boots
 from runners.nightly.collect import Removed, collect, last_uses
 from runners.nightly.discovery import Discovery, discover
-from runners.nightly.planner import NOTHING_YET, Candidate, Choice, LastBoot, Value, next_choice, whole_night, why_not_now
+from runners.nightly.planner import MOST_FAULTS, NOTHING_YET, Candidate, Choice, LastBoot, Value, next_choice, whole_night, why_not_now
 from runners.nightly.self_check import SELF_CHECK_BOOTS, SelfCheck, judge_self_check, next_self_check
 from runners.nightly.state import NightState, StateFile
 from runners.node.facts import has_cuda, read_node
@@ -53,7 +54,7 @@ class NightRequest:
     download: bool = False
     label: str | None = None
     install_beside: bool = False
-    """Install the next environment while a boot is measured, at low priority (off: it disturbs, see benchmarks/install_beside)."""
+    """Install the next environment while a boot is measured, at low priority. Off: nobody has shown yet that it does not disturb."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,6 @@ class _Night:
         self.state = NightState()
         self.result = NightResult(plan)
         self.session: SessionRecord | None = None
-        self.session_results: list[BootResult] = []
 
     def run(self) -> NightResult:
         self.store.ingest_pending()
@@ -171,7 +171,10 @@ class _Night:
         boot_id = self.tools.machine_boot_id()
         if self.state.goes_on(self.tools.now(), self.request.budget, boot_id):
             self.result.went_on = True
-            self.session = SessionRecord(self.state.session_id or "", self.plan.node.node_id, "nightly", self.state.began_at or "")
+            cut_off = SessionRecord(self.state.session_id or "", self.plan.node.node_id, "nightly", self.state.began_at or "")
+            self.session = cut_off
+            passed = [b["run_id"] for b in self._of_session(Purpose.ANCHOR) if b["outcome"] == Outcome.PASS]
+            self.session = replace(cut_off, anchor_run_id=passed[0] if passed else None)
             return
         self._new_session()
 
@@ -187,7 +190,6 @@ class _Night:
     def _session(self) -> None:
         """Boots in one visit, under the node's lock, until a choice is None."""
         self.result.node_off = None
-        self.session_results = []
         first = self._next([])
         if not first:
             return
@@ -195,7 +197,6 @@ class _Night:
         made = self.tools.run_session(
             request, Plan(self.plan.node, tuple(first)), self.store, self.cache_root, self.watcher, follow_up=self._next
         )
-        self.session_results = list(made)
         self.result.results += made
         if any(result.run.outcome is Outcome.INTERRUPTED for result in made):
             self.result.interrupted, self.result.ended = True, "interrupted; start it again and it goes on here"
@@ -208,9 +209,9 @@ class _Night:
 
     def _next(self, made: Sequence[BootResult]) -> list[PlannedBoot]:
         """The boots to make next: one, or a round that confirms something in turns; empty ends the session."""
-        if made and made[-1].void is not None:
-            self.result.node_off = made[-1].void
-            self.result.ended = f"the node is off: {made[-1].void}"
+        void = next((result.void for result in made if result.void is not None), None)
+        if void is not None:
+            self.result.node_off, self.result.ended = void, f"the node is off: {void}"
             return []
         remaining = self._remaining_s()
         if remaining == 0.0:
@@ -224,7 +225,8 @@ class _Night:
         anchor = self.plan.night.anchor
         if anchor is None or any(result.run.purpose is Purpose.ANCHOR for result in made):
             return None
-        return None if self._of_session(Purpose.ANCHOR) else PlannedBoot(anchor, 1, 1, Purpose.ANCHOR)
+        done = [boot for boot in self._of_session(Purpose.ANCHOR) if boot["outcome"] not in NO_EVIDENCE]
+        return None if done else PlannedBoot(anchor, 1, 1, Purpose.ANCHOR)
 
     def _choose(self, made: Sequence[BootResult], remaining: float | None) -> list[PlannedBoot]:
         candidates = self._candidates()
@@ -270,13 +272,14 @@ class _Night:
             return None
         seconds = Known(self.plan.node, self._boots(), self.tools.now()).seconds(anchor)
         remaining = self._remaining_s()
-        done = len(self._of_session(Purpose.SELF_CHECK))
+        boots = [boot for boot in self._of_session(Purpose.SELF_CHECK) if boot["outcome"] != Outcome.INTERRUPTED]
+        done = sum(boot["outcome"] not in NO_EVIDENCE for boot in boots)
         fits = remaining is None or (seconds is not None and (SELF_CHECK_BOOTS - done) * seconds <= remaining)
-        return next_self_check(anchor, done) if fits else None
+        return next_self_check(anchor, done) if fits and len(boots) - done < MOST_FAULTS else None
 
     def _judge_self_check(self) -> None:
         anchor = self.plan.night.anchor
-        runs = self._of_session(Purpose.SELF_CHECK)
+        runs = [boot["run_id"] for boot in self._of_session(Purpose.SELF_CHECK) if boot["outcome"] not in NO_EVIDENCE]
         if anchor is None or len(runs) < SELF_CHECK_BOOTS:
             return
         try:
@@ -307,10 +310,10 @@ class _Night:
     def _boots(self) -> Sequence[Mapping[str, Any]]:
         return self.tools.boots(self.store, self.plan.node.node_id)
 
-    def _of_session(self, purpose: Purpose) -> list[str]:
-        """Run ids of the finished boots that this session made for a purpose, also before it was cut off."""
+    def _of_session(self, purpose: Purpose) -> list[Mapping[str, Any]]:
+        """The finished boots that this session made for a purpose, also before it was cut off."""
         session_id = self.session.session_id if self.session is not None else None
-        return [b["run_id"] for b in self._boots() if (b["session_id"], b["purpose"]) == (session_id, purpose)]
+        return [boot for boot in self._boots() if (boot["session_id"], boot["purpose"]) == (session_id, purpose)]
 
     def _cell(self, name: str) -> Cell:
         return next(cell for cell in self.plan.night.cells if name_of(cell) == name)

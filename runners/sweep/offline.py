@@ -27,6 +27,7 @@ from runners.engines.base import HttpRequest
 from runners.engines.registry import adapter_for
 from runners.errors import UsageError
 from runners.log_diagnosis import diagnose
+from runners.model_references import known_good_for
 from runners.models import materialise
 from runners.plan import Cell, PlannedBoot, backend_id
 from runners.recorder import Recorder, utc_now
@@ -166,7 +167,7 @@ def _boot(store: Store, folder: Path, hello: dict[str, Any], node: NodeRecord, s
     log = folder / heard.job["log"]
     if log.is_file():
         recorder.folder.log.write_bytes(log.read_bytes()[: 8 << 20])
-    _judge(recorder, cell, hello, heard)
+    _judge(recorder, cell, folder, hello, heard)
     recorder.finish()
     return recorder.run
 
@@ -212,7 +213,7 @@ def _recorder(store: Store, planned: PlannedBoot, node: NodeRecord, session: str
     return Recorder(store, BootSummary(run, node, build, recipe_row, backend_row))
 
 
-def _judge(recorder: Recorder, cell: Cell, hello: dict[str, Any], heard: Heard) -> None:
+def _judge(recorder: Recorder, cell: Cell, folder: Path, hello: dict[str, Any], heard: Heard) -> None:
     adapter, recipe, version = adapter_for("vllm"), cell.recipe, cell.spec.version or ""
     log = recorder.folder.log
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
@@ -240,6 +241,7 @@ def _judge(recorder: Recorder, cell: Cell, hello: dict[str, Any], heard: Heard) 
         canary=zoo.load(recipe.source.canary),
         paths=references_of(recipe.source.canary, paths),
         path=path_name(paths[0]) if len(paths) == 1 else None,
+        known_good=known_good_for(recipe, materialise(recipe, folder, lambda line: None), recorder.store_root),
         context=recipe.max_model_len,
     )
     result = judge_answers(target, adapter, Playback(heard.answers, why_it_ends="the worker's output ends here"))

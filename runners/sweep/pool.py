@@ -18,6 +18,7 @@ from results.vocabulary import Outcome, Phase
 from runners.boot import Boot
 from runners.engines.base import HttpRequest, ServeCommand, ServeRequest
 from runners.engines.launch import option
+from runners.errors import InfrastructureError
 from runners.process.ports import free_port
 from runners.process.ready import NotReady, Probes, Ready
 from runners.process.server import launch
@@ -87,7 +88,9 @@ class WorkerPool:
         key = (str(boot.environment.python), environment)
         alone = boot.recorder.run.control_of is not None
         if self._worker is not None and (alone or not self._worker.fit or self._worker.key != key or self._worker.server.ended()):
-            self.close()
+            proof = self.close()
+            if proof is not None and not proof.clean:
+                raise InfrastructureError(f"the shared process before this one is not gone: {proof.reason}")
         if self._worker is None:
             self._worker = self._launch(key)
         request = serve_request(boot.cell, model_path=str(boot.require_model().path), served_name="", port=0, has_cuda=boot.has_cuda)
@@ -195,7 +198,9 @@ class Place:
     def stop(self) -> TeardownProof | None:
         """Give the checkpoint back. The process goes on, unless it is this boot's own, has ended, or keeps what it should give back."""
         gone = self._worker.server.ended() is not None
-        if not gone:
+        if self._boot.recorder.run.outcome is Outcome.INTERRUPTED:
+            self._worker.fit = False  # it may be busy for minutes; whoever interrupts wants no more of it
+        if not gone and self._worker.fit:
             answer = self._worker.client.ask(HttpRequest("/unload", {"now": True}), self._limits.unload_s)
             self._worker.fit = self._worker.fit and answer.ok
         self._copy_log()

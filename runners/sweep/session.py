@@ -130,7 +130,9 @@ def run_sweep(plan: Plan, store: Store, cache_root: Path, watcher: Watcher) -> S
     try:
         results = run_session(_request(plan), plan, store, cache_root, watcher, follow_up=made_alone, start=start)
     finally:
-        pool.close()
+        proof = pool.close()
+    if proof is not None and not proof.clean and results:
+        results[-1].unsafe = proof.reason
     return SweepDone(tuple(_without_company(store, results)), pool.processes)
 
 

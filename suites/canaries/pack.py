@@ -109,11 +109,12 @@ def add_references(files: Files) -> None:
 def add_measurements(files: Files) -> None:
     """calibration.json, paths.json and, for a model with experts, coverage.json."""
     golden = json.loads(files[zoo.GOLDEN])
+    decoded = json.loads(files[zoo.REFERENCE])["margins"]["bfloat16"]
     with tempfile.TemporaryDirectory() as scratch:
         checkpoint = _expanded(files, Path(scratch))
         calibration = measure_input_scales(checkpoint, golden)
         files[zoo.CALIBRATION] = zoo.json_bytes(calibration)
-        files[PATHS] = one_line_per_entry(measure(checkpoint, golden, calibration["input_scales"]))
+        files[PATHS] = one_line_per_entry(measure(checkpoint, golden, calibration["input_scales"], decoded))
         coverage = expert_coverage(checkpoint, golden)
     if coverage is not None:
         files[COVERAGE] = one_line_per_entry(coverage)

@@ -25,10 +25,10 @@ from suites.canaries.tensorfile import read_tensors, write_tensors
 
 MANIFEST_SHA256: Mapping[str, str] = MappingProxyType(
     {
-        "dense": "608692325f74a598bac37902a462bd997ada115112eb468fb803a41f1cb93504",
-        "moe": "6e928fed2b1da7837c136ff6d33c6f935a6c943cb0509d9f75f6ac29097a3a1e",
-        "gpt-oss": "6e2f71eb6af65028289cdda291b82d9744b840d00ae5a53ac00b453a10d0c910",
-        "hybrid": "d54e5a5987ebedb1d31abe6e9cd67269473f5c4c45cf2ca0e4f4598171b9546f",
+        "dense": "087e867ab4fb821b1d1f22bbc6a7554d7982f81b99afef855c63f68e50e1d95c",
+        "moe": "eef37f8a15d7540c75632428fa21e7b0fc5f522b1efb5eec85e6322c4102c57e",
+        "gpt-oss": "a73a8d3934307974ac4aceddabbb92102614fe19a036afbc9031bdf3fcb08e0f",
+        "hybrid": "0b9c5ba18e4d9e41028e5d4540d761e9c48d6059635511dab4ceb7952cee1ad3",
     }
 )
 """Canary name to the sha256 of its manifest.json. A canary that is not listed here does not exist."""

@@ -116,6 +116,20 @@ def test_a_running_boot_is_no_evidence_until_it_ends(store: Store, make_boot: Ma
     assert [row["state"] for row in store.query("SELECT state FROM verdicts")] == ["pass"]
 
 
+def test_a_version_that_becomes_known_while_the_boot_runs_leaves_nothing_of_the_former_one(store: Store, make_boot: MakeBoot) -> None:
+    store.ingest(make_boot(version="0.31.0", started_at=minutes(0)))
+    folder = make_boot(version="unknown", outcome=None, started_at=minutes(10))
+    store.ingest(folder)
+    summary = folder.summary()
+    run = dataclasses.replace(summary.run, outcome=Outcome.PASS, engine_version="0.32.0", backend_name="other")
+    folder.write_summary(dataclasses.replace(summary, run=run))
+    store.ingest(folder)
+    before = dump(store)
+    assert [row["version"] for row in before["engine_versions"]] == ["0.31.0", "0.32.0"]
+    store.rebuild()
+    assert dump(store) == before
+
+
 @pytest.mark.parametrize(
     ("changed", "phrase"),
     [

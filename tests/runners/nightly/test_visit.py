@@ -266,6 +266,25 @@ def test_monthly_self_check_boots_the_anchor_six_times_and_is_not_due_again(tmp_
     assert node.night(anchor=ANCHOR, self_check_days=30).self_check is None
 
 
+def test_an_anchor_that_was_interrupted_is_booted_again_first(tmp_path: Path) -> None:
+    node = Simulated(tmp_path, ends=lambda planned, made: (Outcome.INTERRUPTED if made == 0 else Outcome.PASS, None))
+    assert node_night_until_interrupted(node).interrupted
+    result = node.night(6 * HOUR, anchor=ANCHOR)
+    assert result.went_on
+    assert cells(node.made)[:3] == [("0.30.0", "anchor"), ("0.30.0", "anchor"), ("0.32.0", "measure")]
+
+
+def test_a_self_check_that_never_gets_to_evidence_is_given_up(tmp_path: Path) -> None:
+    node = Simulated(
+        tmp_path,
+        self_check_due=True,
+        releases=("0.30.0",),
+        ends=lambda p, made: (Outcome.INFRASTRUCTURE if p.purpose is Purpose.SELF_CHECK else Outcome.PASS, None),
+    )
+    assert node.night(anchor=ANCHOR, self_check_days=30).self_check is None
+    assert Counter(str(b.purpose) for b in node.made)["self_check"] == 2
+
+
 def test_a_self_check_cut_off_by_a_kill_goes_on_and_makes_no_seventh_boot(tmp_path: Path) -> None:
     node = Simulated(tmp_path, self_check_due=True, releases=("0.30.0",), kill_after=4)
     with pytest.raises(KilledError):

@@ -1,0 +1,121 @@
+"""`python -m benchmarks.truth [--quick] [--peers FOLDER] [--only NAME ...] [--json]`: how right our numbers are, and what they cost."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.truth import report
+from benchmarks.truth.accuracy import Row, compare, compare_peer
+from benchmarks.truth.cost import Cost, cost_of, profile, sparkproof_as_peer
+from benchmarks.truth.ours import PROMPT_TOKENS, measure_scenario
+from benchmarks.truth.peers import Peer, find_peers, run_peer
+from benchmarks.truth.process import RunningTruth, truth_server
+from benchmarks.truth.scenarios import PEER_SCENARIOS, QUICK, SCENARIOS, Scenario, scenario_named
+from suites.canaries.zoo import materialise
+
+Say = Callable[[str], None]
+OURS = "sparkproof"
+
+
+def measure_ours(server: RunningTruth, scenario: Scenario, repeats: int) -> Row:
+    """Our row of one scenario."""
+    server.choose(scenario, prompt_tokens=PROMPT_TOKENS)
+    said = measure_scenario(server.base_url, scenario, repeats)
+    return compare(OURS, scenario, said, server.sent())
+
+
+def measure_peer(server: RunningTruth, peer: Peer, scenario: Scenario, repeats: int, tokenizer: Path) -> Row:
+    """A peer's row of one scenario."""
+    server.choose(scenario, prompt_tokens=PROMPT_TOKENS)
+    run = run_peer(peer, server, scenario, scenario.streams * repeats, tokenizer)
+    return compare_peer(peer.name, scenario, run.said, server.sent())
+
+
+def chosen(only: Sequence[str], quick: bool) -> tuple[Scenario, ...]:
+    """The scenarios to run. Raises SystemExit for a name that there is not."""
+    try:
+        return tuple(scenario_named(name) for name in only or (QUICK if quick else [s.name for s in SCENARIOS]))
+    except KeyError as unknown:
+        raise SystemExit(str(unknown.args[0])) from None
+
+
+def machine() -> str:
+    """Processor and cores."""
+    info = Path("/proc/cpuinfo")
+    names = (
+        [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+    )
+    return f"{names[0] if names else platform.processor() or 'unknown processor'}, {os.cpu_count()} cores, Linux {platform.release()}"
+
+
+def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
+    """Everything that was asked for."""
+    scenarios, peers, missing = chosen(arguments.only, arguments.quick), tuple[Peer, ...](), tuple[str, ...]()
+    if arguments.peers is not None:
+        peers, missing = find_peers(arguments.peers, arguments.vllm_python)
+    repeats = 2 if arguments.quick else 3
+    rows, costs, parts, load = list[Row](), list[Cost](), list[tuple[str, float]](), [os.getloadavg()[0]]
+    tokenizer = materialise("dense", "bf16", arguments.scratch)
+    with truth_server() as server:
+        for scenario in scenarios:
+            say(f"{scenario.name}: {OURS}")
+            rows.append(measure_ours(server, scenario, repeats))
+            asked = peers if arguments.only or scenario.name in PEER_SCENARIOS else ()
+            for peer in asked:
+                say(f"{scenario.name}: {peer.name}")
+                rows.append(measure_peer(server, peer, scenario, repeats, tokenizer))
+        if not arguments.no_cost:
+            costs = [cost_of(peer, server, tokenizer, say) for peer in (sparkproof_as_peer(_revision()), *peers)]
+            parts = profile(server)
+        realtime = server.realtime
+    load.append(os.getloadavg()[0])
+    about = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": machine(),
+        "python": platform.python_version(),
+        "versions": {OURS: _revision(), **{peer.name: peer.version for peer in peers}},
+        "load": load,
+        "realtime": realtime,
+        "missing": list(missing),
+    }
+    return report.result_of(rows, costs, parts, about)
+
+
+def _revision() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    return done.stdout.strip() or "unknown revision"
+
+
+def main() -> int:
+    """1 if one of our numbers is wrong or missing."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.truth", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one scenario of each kind, two batches each")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these scenarios, of every tool")
+    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="also time with the peers whose environments are in this folder")
+    parser.add_argument("--vllm-python", type=Path, help="Python of an environment with vLLM, for `vllm bench serve`")
+    parser.add_argument("--no-cost", action="store_true", help="accuracy only")
+    parser.add_argument(
+        "--scratch", type=Path, default=Path.home() / ".cache" / "sparkproof" / "canaries", help="where the canary is laid out"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    parser.add_argument("--keep", metavar="NAME", help="write results/NAME.json beside this module")
+    parser.add_argument("--show", metavar="NAME", help="print the tables of a kept result; nothing is measured")
+    arguments = parser.parse_args()
+    result = report.read(arguments.show) if arguments.show else run(arguments, lambda text: print(text, file=sys.stderr, flush=True))
+    if arguments.keep:
+        print(report.write(result, arguments.keep), file=sys.stderr)
+    print(json.dumps(result, indent=1) if arguments.json else report.tables(result))
+    return int(any(row["tool"] == OURS and row["verdict"] != "right" for row in result["accuracy"]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

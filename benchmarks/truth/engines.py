@@ -1,0 +1,141 @@
+"""Our numbers against the engine's own: `python -m benchmarks.truth.engines --engine vllm==0.32.0 --home FOLDER`.
+
+Trap: a truth server is no engine. Rule: one whole boot of a real release by the product, then per workload what our samples say beside what
+the engine counted on its own metrics page over the same timed repeats (`engine_counters`). The engine looks from inside: its TTFT starts when
+the request was parsed and ends before the text is sent, so ours is longer by HTTP both ways.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from benchmarks.truth import report
+from benchmarks.truth.__main__ import machine
+from results.store import Store
+
+_RUN = Path(__file__).resolve().parents[2] / "runners" / "run.py"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One workload: ours and the engine's means over the same requests. None: not said."""
+
+    engine: str
+    workload: str
+    concurrency: int
+    requests: int
+    tokens: int
+    engine_tokens: float | None
+    ttft_mean_s: float | None
+    engine_ttft_mean_s: float | None
+    itl_mean_s: float | None
+    engine_itl_mean_s: float | None
+
+
+def compared(engine: str, samples: Iterable[Mapping[str, Any]], counters: Iterable[Mapping[str, Any]]) -> list[Compared]:
+    """Pure: rows of the tables `samples` (timed ones) and `engine_counters` of one boot. Every sample of a workload has the same tokens, so
+    the mean of 1 / decode rate over the streams is the mean time between tokens.
+    """
+    counted = {(c["workload"], c["metric"]): c["value"] for c in counters}
+    by_workload: dict[str, list[Mapping[str, Any]]] = {}
+    for sample in samples:
+        by_workload.setdefault(sample["workload"], []).append(sample)
+    return [
+        Compared(
+            engine=engine,
+            workload=workload,
+            concurrency=rows[0]["concurrency"],
+            requests=len(rows),
+            tokens=sum(r["completion_tokens"] or 0 for r in rows),
+            engine_tokens=counted.get((workload, "generation_tokens")),
+            ttft_mean_s=_mean([r["ttft_s"] for r in rows]),
+            engine_ttft_mean_s=counted.get((workload, "ttft_mean_s")),
+            itl_mean_s=_mean([1 / r["decode_tok_s"] if r["decode_tok_s"] else None for r in rows]),
+            engine_itl_mean_s=counted.get((workload, "itl_mean_s")),
+        )
+        for workload, rows in by_workload.items()
+    ]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None if one value is missing: the engine's mean has it."""
+    known = [v for v in values if v is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+def boot(engine: str, home: Path, repeats: int) -> list[Compared]:
+    """Run the product on the dense canary, then read its own store. Raises RuntimeError if the boot gave no samples."""
+    done = subprocess.run(
+        [sys.executable, str(_RUN), "--engine", engine, "--model", "canary-dense", "--repeats", str(repeats), "--json"],
+        env={**os.environ, "SPARKPROOF_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    cells = json.loads(done.stdout or "{}").get("cells") or []
+    if not cells or not cells[0]["run_ids"]:
+        raise RuntimeError(f"{engine}: exit code {done.returncode} and no boot")
+    store, run_id = Store(home), cells[0]["run_ids"][-1]
+    samples = store.query("SELECT * FROM samples WHERE run_id = ? AND NOT cold ORDER BY workload, repeat, stream", [run_id])
+    if not samples:
+        raise RuntimeError(f"{engine}: {cells[0]['outcome']}: {cells[0]['reason']}")
+    return compared(engine, samples, store.query("SELECT * FROM engine_counters WHERE run_id = ?", [run_id]))
+
+
+def table(rows: Iterable[Compared]) -> str:
+    """Ours, the engine's and the difference."""
+    lines = [
+        "| engine | workload | requests | tokens: ours / engine's | TTFT mean: ours / engine's | time between tokens: ours / engine's |"
+    ]
+    lines.append("|---|---|---|---|---|---|")
+    for row in rows:
+        counts = f"{row.tokens:,} / {'not said' if row.engine_tokens is None else format(row.engine_tokens, ',.0f')}"
+        ttft, itl = _pair(row.ttft_mean_s, row.engine_ttft_mean_s), _pair(row.itl_mean_s, row.engine_itl_mean_s)
+        lines.append(f"| {row.engine} | {row.workload} | {row.requests} | {counts} | {ttft} | {itl} |")
+    return "\n".join(lines)
+
+
+def _pair(ours: float | None, engine: float | None) -> str:
+    if ours is None or engine is None:
+        return f"{_ms(ours)} / {_ms(engine)}"
+    return f"{_ms(ours)} / {_ms(engine)} ({(ours - engine) * 1000:+.2f} ms, {ours / engine - 1:+.1%})"
+
+
+def _ms(value: float | None) -> str:
+    return "not said" if value is None else f"{value * 1000:.2f} ms"
+
+
+def main() -> int:
+    """Boot each engine in turn."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.truth.engines", description=__doc__)
+    parser.add_argument("--engine", action="append", help="a release; vllm==0.32.0 and sglang==0.5.14 if none is given")
+    parser.add_argument("--home", type=Path, required=True, help="a store of its own")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--keep", metavar="NAME", help="write results/NAME.json beside this module")
+    arguments = parser.parse_args()
+    load = [os.getloadavg()[0]]
+    rows = [
+        row for engine in arguments.engine or ("vllm==0.32.0", "sglang==0.5.14") for row in boot(engine, arguments.home, arguments.repeats)
+    ]
+    date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    result = {"date": date, "machine": machine(), "load": [*load, os.getloadavg()[0]], "engines": [asdict(row) for row in rows]}
+    if arguments.keep:
+        print(report.write(result, arguments.keep), file=sys.stderr)
+    print(json.dumps(result, indent=1) if arguments.json else table(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,122 @@
+"""The tables of one run, and its result file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from benchmarks.truth.accuracy import Row
+from benchmarks.truth.cost import Cost
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def accuracy_table(rows: Sequence[Row]) -> str:
+    """Every tool in every scenario."""
+    lines = [
+        "| scenario | tool | true tok/s | said tok/s | worst decode error | worst TTFT error | worst prefill error | verdict |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        said = "null" if row.decode_said_tok_s is None else _rate(row.decode_said_tok_s)
+        cells = (
+            row.scenario,
+            row.tool,
+            _rate(row.decode_true_tok_s),
+            said,
+            _percent(row.decode_error),
+            _ms(row.ttft_error_s),
+            _percent(row.prefill_error),
+            f"**{row.verdict}**" if row.verdict == "wrong" else row.verdict,
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def verdict_table(rows: Sequence[Row]) -> str:
+    """How often each tool was right, over the scenarios that all of them were asked for."""
+    tools = list(dict.fromkeys(row.tool for row in rows))
+    shared = [s for s in dict.fromkeys(row.scenario for row in rows) if {r.tool for r in rows if r.scenario == s} == set(tools)]
+    verdicts = ("right", "wrong", "missing", "nothing")
+    lines = [
+        f"| of {len(shared)} scenarios asked of all | right | wrong | null though knowable | no number at all |",
+        "|---|---|---|---|---|",
+    ]
+    for tool in tools:
+        counts = [sum(r.verdict == verdict for r in rows if r.tool == tool and r.scenario in shared) for verdict in verdicts]
+        lines.append(f"| {tool} | " + " | ".join(str(count) for count in counts) + " |")
+    return "\n".join(lines)
+
+
+def cost_table(costs: Sequence[Cost]) -> str:
+    """What each tool costs and takes."""
+    lines = ["| tool | client CPU s per 1,000 tokens | keeps up to, tok/s | what stopped it |", "|---|---|---|---|"]
+    for cost in costs:
+        per = "unknown" if cost.cpu_s_per_1000 is None else f"{cost.cpu_s_per_1000:.3f}"
+        reached = "none of the steps" if cost.keeps_up_tok_s is None else f"{cost.keeps_up_tok_s:,.0f}"
+        lag = f"; lag {cost.lag_share:.1%} of ITL" if cost.lag_share is not None else ""
+        lines.append(f"| {cost.tool} | {per} | {reached}{lag} | {cost.stopped_by} |")
+    return "\n".join(lines)
+
+
+def profile_table(parts: Sequence[tuple[str, float]]) -> str:
+    """Where our client's CPU time goes."""
+    lines = ["| part of our client's CPU time, profiled | share |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {part} | {share:.0%} |" for part, share in parts)])
+
+
+def tables(result: Mapping[str, Any]) -> str:
+    """All tables of a result, as Markdown, with what it was measured on."""
+    rows, costs = [_from(Row, r) for r in result["accuracy"]], [_from(Cost, c) for c in result["cost"]]
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    load = " to ".join(f"{value:.1f}" for value in result["load"])
+    head = (
+        f"{result['date']}, {result['machine']}; load average {load}; truth server "
+        f"{'with' if result['realtime'] else 'without'} real-time scheduling, its worst doubt about a TTFT "
+        f"{_ms(max((r.doubt_s for r in rows), default=None))}, its worst lateness against its plan "
+        f"{_ms(max((r.lateness_s for r in rows), default=None))}. {versions}."
+    )
+    parts = [head, verdict_table(rows), accuracy_table(rows)]
+    parts += [cost_table(costs)] if costs else []
+    parts += [profile_table([tuple(p) for p in result["profile"]])] if result["profile"] else []
+    parts += ["\n".join(f"- {sentence}" for sentence in result["missing"])] if result["missing"] else []
+    nothing = [f"- {r.tool}, {r.scenario}: {r.null_reason}" for r in rows if r.verdict == "nothing"]
+    return "\n\n".join([*parts, *(["\n".join(nothing)] if nothing else [])])
+
+
+def result_of(rows: Sequence[Row], costs: Sequence[Cost], parts: Sequence[tuple[str, float]], about: Mapping[str, Any]) -> dict[str, Any]:
+    """The result file's content."""
+    return {**about, "accuracy": [asdict(row) for row in rows], "cost": [asdict(cost) for cost in costs], "profile": list(parts)}
+
+
+def write(result: Mapping[str, Any], name: str) -> Path:
+    """Keep a result beside this module."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def read(name: str) -> dict[str, Any]:
+    """A kept result. Raises FileNotFoundError."""
+    result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return result
+
+
+def _from(kind: Any, values: Mapping[str, Any]) -> Any:
+    return kind(**{f.name: values[f.name] for f in fields(kind)})
+
+
+def _rate(value: float | None) -> str:
+    return "none" if value is None else f"{value:,.2f}"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.3%}" if value < 10 else f"x{value + 1:,.0f}"
+
+
+def _ms(value_s: float | None) -> str:
+    return "" if value_s is None else f"{value_s * 1000:.2f} ms"

@@ -1,0 +1,162 @@
+"""Bytes are stamped as they are read, and whatever HTTP arrives becomes an answer or an error of httpx."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import itertools
+import sys
+from collections.abc import Awaitable, Callable
+
+import httpx
+import pytest
+
+from runners.stamped_transport import READ_AT, SENDING, STAMP_CLOCK, TRACE, StampedTransport
+from runners.stream import undisturbed
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+async def serving(answer: Answer, ask: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+    """Let `ask` talk to a server whose every connection is `answer`."""
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await answer(reader, writer)
+        finally:
+            writer.close()
+
+    listener = await asyncio.start_server(one, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with listener, httpx.AsyncClient(base_url=address, transport=StampedTransport(), timeout=None) as client:
+        await ask(client)
+
+
+def chunk(data: bytes) -> bytes:
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+def test_request_arrives_whole_and_the_answer_without_its_coding() -> None:
+    received = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.readuntil(b"\r\n\r\n") + await reader.readexactly(4))
+        writer.write(HEAD + chunk(b"ab") + chunk(b"c") + b"0\r\n\r\n")
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        reply = await client.post("/v1/completions?x=1", content=b"body")
+        assert (reply.status_code, reply.content) == (200, b"abc")
+
+    asyncio.run(serving(answer, ask))
+    assert received[0].startswith(b"POST /v1/completions?x=1 HTTP/1.1\r\n")
+    assert received[0].endswith(b"\r\n\r\nbody")
+
+
+def test_stamp_is_that_of_the_read_and_not_of_its_digestion() -> None:
+    """The server writes the next piece only after the client looked at its stamps: the clock counts reads, nothing else."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD + chunk(b"a") + chunk(b"b"))
+        await go_on.acquire()
+        writer.write(chunk(b"c") + b"0\r\n\r\n")
+        await writer.drain()
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        ticks = itertools.count(1)
+        request = client.build_request("GET", "/", extensions={STAMP_CLOCK: lambda: float(next(ticks))})
+        reply = await client.send(request, stream=True)
+        stamped = []
+        async for data in reply.aiter_raw():
+            stamped.append((data, reply.extensions[READ_AT]()))
+            if data == b"b":
+                go_on.release()
+        assert stamped == [(b"a", 1.0), (b"b", 1.0), (b"c", 2.0)]
+        await reply.aclose()
+
+    go_on = asyncio.Semaphore(0)
+    asyncio.run(serving(answer, ask))
+
+
+def test_sending_is_told_after_the_connection_stands_and_before_a_byte_is_written() -> None:
+    steps = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        steps.append("connected")
+        told.release()
+        await reader.readuntil(b"\r\n\r\n")
+        steps.append("request")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async def trace(step: str, info: object) -> None:
+        await told.acquire()
+        steps.append(step)
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        await client.send(client.build_request("GET", "/", extensions={TRACE: trace}))
+
+    told = asyncio.Semaphore(0)
+    asyncio.run(serving(answer, ask))
+    assert steps == ["connected", SENDING, "request"]
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", httpx.RemoteProtocolError),
+        (b"SSH-2.0\r\n\r\n", httpx.RemoteProtocolError),
+        (HEAD + chunk(b"a"), httpx.RemoteProtocolError),
+        (HEAD + b"zz\r\n", httpx.RemoteProtocolError),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc", httpx.RemoteProtocolError),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 300_000 + b"\r\n\r\n", httpx.RemoteProtocolError),
+    ],
+)
+def test_broken_answer_is_an_error_of_httpx(data: bytes, error: type[Exception]) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(data)
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        with pytest.raises(error):
+            await client.get("/")
+
+    asyncio.run(serving(answer, ask))
+
+
+def test_body_that_ends_with_the_connection_is_complete() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 200 OK\r\n\r\nall of it")
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        assert (await client.get("/")).content == b"all of it"
+
+    asyncio.run(serving(answer, ask))
+
+
+def test_closing_an_answer_early_closes_its_connection() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD + chunk(b"a"))
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        closed.release()
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        reply = await client.send(client.build_request("GET", "/"), stream=True)
+        await reply.aclose()
+        await closed.acquire()
+
+    closed = asyncio.Semaphore(0)
+    asyncio.run(serving(answer, ask))
+
+
+def test_undisturbed_puts_everything_back_also_after_an_error() -> None:
+    before = (gc.isenabled(), sys.getswitchinterval())
+    with pytest.raises(KeyError), undisturbed():
+        assert not gc.isenabled()
+        assert sys.getswitchinterval() < before[1]
+        raise KeyError
+    assert (gc.isenabled(), sys.getswitchinterval()) == before

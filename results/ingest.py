@@ -25,7 +25,8 @@ from results.engine_versions import add_versions, drop_unused
 from results.errors import FolderError
 from results.kept_records import TIMES, ClaimRecord, IgnoreRecord, KeptRecord, SessionRecord
 from results.records import BOOT_ROWS, NodeRecord
-from results.series import history_id_of, node_state_row, series_key, series_key_of
+from results.series import WHEEL, history_id_of, node_state_row, series_key, series_key_of
+from results.verdict.facts import SeriesKey
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -178,9 +179,9 @@ def _concerned(connection: Connection, kind: type[Any], ids: Sequence[str], new:
     return set()
 
 
-def _key_of_note(engine: str, recipe: str, backend: str, node_id: str) -> Any:
+def _key_of_note(engine: str, recipe: str, backend: str, node_id: str) -> SeriesKey:
     name, _, distribution = engine.partition("@")
-    return series_key(name, distribution or "venv", recipe, backend, node_id)
+    return series_key(name, distribution or WHEEL, recipe, backend, node_id)
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from results.errors import FolderError, StoreError, StoreLocked
 from results.ingest import derive_all, forget_kept, store_boots, store_kept, unstored_kept
 from results.kept_files import KeptFiles
 from results.kept_records import KeptRecord
-from results.opening import Opening, first_line
+from results.opening import Opening, first_line, is_lock_conflict
 from results.schema import SCHEMA_VERSION, create, migrate, schema_version
 from results.verdicts_stored import refresh_stale
 
@@ -80,14 +80,12 @@ class Store:
     @contextmanager
     def _open_for_writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         self._make_root()
-        connection = self._open(read_only=False)
         try:
-            self._migrate(connection)
-            yield connection
+            with self._opening().opened(read_only=False) as connection:
+                self._migrate(connection)
+                yield connection
         except duckdb.Error as error:
             raise self._damaged(error) from error
-        finally:
-            connection.close()
 
     def _make_root(self) -> None:
         try:
@@ -105,26 +103,21 @@ class Store:
         """A read-only connection. Raises StoreError when there is no store yet, StoreLocked when a writer does not let go."""
         if not self.database.exists():
             raise StoreError("there are no results yet", where=str(self.database), todo="Make some: sparkproof run --engine vllm==0.32.0")
-        connection = self._open(read_only=True)
         try:
-            found = schema_version(connection)
-            if found != SCHEMA_VERSION:
-                raise StoreError(
-                    f"the database has schema version {found}, this Sparkproof reads {SCHEMA_VERSION}",
-                    where=str(self.database),
-                    todo="Run `sparkproof rebuild` to migrate it." if found < SCHEMA_VERSION else "Update Sparkproof.",
-                )
-            yield connection
+            with self._opening().opened(read_only=True) as connection:
+                found = schema_version(connection)
+                if found != SCHEMA_VERSION:
+                    raise StoreError(
+                        f"the database has schema version {found}, this Sparkproof reads {SCHEMA_VERSION}",
+                        where=str(self.database),
+                        todo="Run `sparkproof rebuild` to migrate it." if found < SCHEMA_VERSION else "Update Sparkproof.",
+                    )
+                yield connection
         except duckdb.Error as error:
             raise self._damaged(error) from error
-        finally:
-            connection.close()
 
-    def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-        try:
-            return Opening(self.database, self._wait_s, self._clock, self._sleep).open(read_only=read_only)
-        except duckdb.Error as error:
-            raise self._damaged(error) from error
+    def _opening(self) -> Opening:
+        return Opening(self.database, self._wait_s, self._clock, self._sleep)
 
     def _migrate(self, connection: duckdb.DuckDBPyConnection) -> None:
         found = schema_version(connection)
@@ -186,22 +179,25 @@ class Store:
                 fresh.database.unlink(missing_ok=True)
                 kept, damaged = self.kept.read_all()
                 report = fresh._ingest_all(all_folders(self.boots), kept, damaged)
-                self._set_aside()
-                fresh.database.replace(self.database)
+                with self._opening().held(shared=False):
+                    self._set_aside()
+                    fresh.database.replace(self.database)
         except Timeout as error:
             raise StoreLocked("another rebuild is at work", where=str(self.root)) from error
+        for name in ("lock", "turn"):
+            fresh.database.with_name(f"{fresh.database.name}.{name}").unlink(missing_ok=True)
         return report
 
     def _set_aside(self) -> None:
-        """Wait until nobody uses the old file; a damaged one is kept beside the new one. Its log (.wal) must not meet the new file."""
+        """Make way for a new file: a damaged old one is kept beside it. The old one's log (.wal) must not meet the new one."""
         if not self.database.exists():
             return
         wal = self.database.with_name(self.database.name + ".wal")
         try:
-            self._open(read_only=False).close()
-        except StoreLocked:
-            raise
-        except StoreError:
+            duckdb.connect(str(self.database)).close()
+        except duckdb.Error as error:
+            if is_lock_conflict(error):
+                raise StoreLocked(f"another program has the database: {first_line(error)}", where=str(self.database)) from error
             self.database.replace(self.database.with_suffix(".damaged"))
             if wal.exists():
                 wal.replace(wal.with_suffix(".damaged-wal"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.gate.cases import clean_cases, fault_cases
 from benchmarks.gate.collect import add_options, collect_as_asked
-from benchmarks.gate.judge import Pass, passes_of
+from benchmarks.gate.judge import NOT_LOADED, Pass, passes_of
 from benchmarks.gate.peers import ask_peers
 from benchmarks.gate.report import clean_table, fault_table, rows, write
 from runners.envs.environment import ensure
@@ -40,8 +40,10 @@ def judge(arguments: argparse.Namespace) -> None:
     print(write(f"clean-{name}", {**head, "runs": runs}))
     print(fault_table(found, peers))
     print(clean_table(runs))
-    caught, alarms = sum(r["caught"] for r in found), sum(r["caught"] for r in runs)
-    print(f"{caught} of {len(found)} faults caught; {alarms} false alarms in {len(runs)} clean runs")
+    served = [r for r in found if r["outcome"] != NOT_LOADED]
+    caught, alarms = sum(r["caught"] for r in served), sum(r["caught"] for r in runs)
+    refused = f"{len(found) - len(served)} more refused by the engine; " if len(found) > len(served) else ""
+    print(f"{caught} of {len(served)} faults caught; {refused}{alarms} false alarms in {len(runs)} clean runs")
 
 
 def main() -> int:

@@ -32,6 +32,8 @@ from suites.canaries import zoo
 
 JUDGES = ("nonfinite", "structure", "tokens", "bos_prompts", "chat", "margin_drift", "passages")
 """Groups of judges, from the crudest on. `tokens` are golden ids of ordinary prompts, `bos_prompts` those of prompts that begin wrongly."""
+NOT_LOADED = "not loaded"
+"""Outcome of a case that the engine refused to load: neither caught nor missed, because the gate never saw it."""
 _KV = {"kv_fp8": "fp8"}
 
 
@@ -57,7 +59,7 @@ class Pass:
     @property
     def caught(self) -> bool:
         """Whether the gate would have ended the boot."""
-        return self.outcome != "pass"
+        return self.outcome not in ("pass", NOT_LOADED)
 
 
 def passes_of(case: Case, folder: Path) -> Iterator[Pass]:
@@ -166,4 +168,4 @@ def _group(record: CoherenceRecord) -> str:
 
 
 def _not_loaded(case: Case, error: str) -> Pass:
-    return Pass(case, 0, "not loaded", error[:300], {}, 0, 0, None, None, None, None, None, None, {})
+    return Pass(case, 0, NOT_LOADED, error[:300], {}, 0, 0, None, None, None, None, None, None, {})

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gate.judge import JUDGES, Pass
+from benchmarks.gate.judge import JUDGES, NOT_LOADED, Pass
 
 RESULTS = Path(__file__).with_name("results")
 
@@ -52,7 +52,7 @@ def fault_table(found: Sequence[dict[str, Any]], peers: dict[str, dict[str, Any]
         by = ", ".join(judge if token is None else f"{judge} @{token}" for judge, token in seen)
         drift = "–" if row["drift_rms"] is None else f"{row['drift_rms']:.3f} ({row['drift_rms_tolerated']:.3f})"
         caught = "yes" if row["caught"] else "**no**"
-        if row["outcome"] == "not loaded":
+        if row["outcome"] == NOT_LOADED:
             caught, by = "refused by the engine", ""
         verdicts = (peers or {}).get(row["name"], {})
         told = [str(verdicts.get(name, "–")) for name in names]

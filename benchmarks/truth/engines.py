@@ -1,8 +1,8 @@
 """Our numbers against the engine's own: `python -m benchmarks.truth.engines --engine vllm==0.32.0 --home FOLDER`.
 
-Trap: a truth server is no engine. Rule: one whole boot of a real release by the product, then per workload what our samples say beside what
-the engine counted on its own metrics page over the same timed repeats (`engine_counters`). The engine looks from inside: its TTFT starts when
-the request was parsed and ends before the text is sent, so ours is longer by HTTP both ways.
+Trap: a truth server is no engine. Rule: one whole boot of a real release by the product, then per workload what our samples say beside
+what the engine counted on its own metrics page over the same timed repeats (`engine_counters`). The engine looks from inside: its TTFT
+starts when the request was parsed and ends before the text is sent, so ours is longer by HTTP both ways.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from benchmarks.scale.contention import contend, make_boot
 from results.errors import StoreLocked
@@ -121,7 +122,12 @@ def test_vacuum_keeps_every_row_and_makes_a_file_with_gaps_smaller(store: Store,
     assert dump(store) == before
     store.ingest(make_boot())
     assert len(store.query("SELECT * FROM runs")) == 2
-    assert sorted(path.name for path in store.root.iterdir()) == ["boots", "sparkproof.duckdb", "sparkproof.turn"]
+    assert sorted(path.name for path in store.root.iterdir()) == [
+        "boots",
+        "sparkproof.duckdb",
+        "sparkproof.duckdb.lock",
+        "sparkproof.duckdb.turn",
+    ]
 
 
 def test_a_vacuum_that_the_disk_does_not_hold_leaves_the_old_file(store: Store) -> None:
@@ -141,20 +147,41 @@ def test_a_reader_that_comes_while_a_writer_waits_waits_behind_it(store: Store, 
         now[0] += seconds
 
     impatient = Store(store.root, wait_s=3, clock=lambda: now[0], sleep=sleep)
-    writer_waits = FileLock(str(store.root / "sparkproof.turn"))
-    with writer_waits.acquire(timeout=0), pytest.raises(StoreLocked):
-        impatient.query("SELECT 1")
+    with (store.root / "sparkproof.duckdb.turn").open() as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # a writer that waits for a reader
+        with pytest.raises(StoreLocked):
+            impatient.query("SELECT 1")
     assert now[0] > 2.5, "it waited as long as it was told to"
     assert impatient.query("SELECT count(*) AS n FROM runs") == [{"n": 1}]
 
 
-def test_a_store_on_a_medium_that_may_only_be_read_is_read_without_a_turnstile(
+def test_a_store_on_a_medium_that_may_only_be_read_is_read_without_locks(
     store: Store, make_boot: MakeBoot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.ingest(make_boot())
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_: object, **__: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(FileLock, "acquire", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     assert store.query("SELECT count(*) AS n FROM runs") == [{"n": 1}]
+
+
+def test_nobody_opens_the_file_while_somebody_has_it_open_for_writing(store: Store, make_boot: MakeBoot) -> None:
+    store.ingest(make_boot())
+    impatient = Store(store.root, wait_s=0.01)
+    with store.exclusive():
+        with pytest.raises(StoreLocked, match="another process kept the database"):
+            impatient.query("SELECT 1")
+        with pytest.raises(StoreLocked, match="another process kept the database"):
+            impatient.ingest(make_boot())
+    assert impatient.query("SELECT count(*) AS n FROM runs") == [{"n": 1}]
+
+
+def test_a_question_within_a_question_does_not_wait_for_a_writer_that_waits(store: Store, make_boot: MakeBoot) -> None:
+    store.ingest(make_boot())
+    impatient = Store(store.root, wait_s=0.01)
+    with impatient.reading(), (store.root / "sparkproof.duckdb.turn").open() as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        assert impatient.query("SELECT count(*) AS n FROM runs") == [{"n": 1}]
+    assert impatient.query("SELECT 1 AS one") == [{"one": 1}]

@@ -26,7 +26,7 @@ from runners.coherence.judging import Judged, Observed
 from runners.coherence.units import shown
 
 TOLERANCE_NATS = 1.0
-"""Near tie: see the module text; docs/method.md has the measurements behind it."""
+"""Near tie: see the module text and docs/gate.md."""
 _MOST_OUTSIDE = 0.5
 """Share of the prompts that may be outside the known set without margins that would explain it."""
 

@@ -7,6 +7,7 @@ dispositions a user's terminal gives. Property tests have no deadline: a busy ma
 from __future__ import annotations
 
 import signal
+from importlib.util import find_spec
 
 from hypothesis import settings
 
@@ -16,3 +17,6 @@ for _number in (signal.SIGTERM, signal.SIGHUP):
 
 settings.register_profile("sparkproof", deadline=None)
 settings.load_profile("sparkproof")
+
+collect_ignore = [] if find_spec("torch") else ["suites/canaries/test_torch_side.py"]
+"""`tests/test_real_engines.py` runs it with the torch of an engine's environment."""

@@ -94,3 +94,14 @@ def test_transformers_in_float32_reproduces_the_golden_ids() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def test_what_training_computes_agrees_with_numpy_under_the_torch_of_an_engine() -> None:
+    engine = ensure(EngineSpec.parse(VLLM), has_cuda=False, progress=lambda line: None)
+    ours = Path(pytest.__file__).parents[1]  # behind the engine's own packages, for pytest and hypothesis
+    code = f"import sys; sys.path.append({str(ours)!r}); import pytest; raise SystemExit(pytest.main(sys.argv[1:]))"
+    tested = REPOSITORY / "tests" / "suites" / "canaries" / "test_torch_side.py"
+    argv = [str(engine.python), "-c", code, "-q", "-p", "no:cacheprovider", str(tested)]
+    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=LONGEST_S, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout

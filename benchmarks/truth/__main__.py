@@ -59,7 +59,8 @@ def machine() -> str:
 
 def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
     """Everything that was asked for."""
-    scenarios, peers, missing = chosen(arguments.only, arguments.quick), tuple[Peer, ...](), tuple[str, ...]()
+    scenarios = () if arguments.no_accuracy else chosen(arguments.only, arguments.quick)
+    peers, missing = tuple[Peer, ...](), tuple[str, ...]()
     if arguments.peers is not None:
         peers, missing = find_peers(arguments.peers, arguments.vllm_python)
     repeats = 2 if arguments.quick else 3
@@ -103,6 +104,7 @@ def main() -> int:
     parser.add_argument("--peers", type=Path, metavar="FOLDER", help="also time with the peers whose environments are in this folder")
     parser.add_argument("--vllm-python", type=Path, help="Python of an environment with vLLM, for `vllm bench serve`")
     parser.add_argument("--no-cost", action="store_true", help="accuracy only")
+    parser.add_argument("--no-accuracy", action="store_true", help="cost only")
     parser.add_argument(
         "--scratch", type=Path, default=Path.home() / ".cache" / "sparkproof" / "canaries", help="where the canary is laid out"
     )

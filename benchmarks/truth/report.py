@@ -73,18 +73,19 @@ def tables(result: Mapping[str, Any]) -> str:
     rows, costs = [_from(Row, r) for r in result["accuracy"]], [_from(Cost, c) for c in result["cost"]]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     load = " to ".join(f"{value:.1f}" for value in result["load"])
-    head = (
-        f"{result['date']}, {result['machine']}; load average {load}; truth server "
-        f"{'with' if result['realtime'] else 'without'} real-time scheduling, its worst doubt about a TTFT "
-        f"{_ms(max((r.doubt_s for r in rows), default=None))}, its worst lateness against its plan "
-        f"{_ms(max((r.lateness_s for r in rows), default=None))}. {versions}."
-    )
-    parts = [head, verdict_table(rows), accuracy_table(rows)]
+    scheduling = f"{'with' if result['realtime'] else 'without'} real-time scheduling"
+    head = f"{result['date']}, {result['machine']}; load average {load}; truth server {scheduling}. {versions}."
+    parts = [head, *([] if not rows else [_doubt(rows), verdict_table(rows), accuracy_table(rows)])]
     parts += [cost_table(costs)] if costs else []
     parts += [profile_table([tuple(p) for p in result["profile"]])] if result["profile"] else []
     parts += ["\n".join(f"- {sentence}" for sentence in result["missing"])] if result["missing"] else []
     nothing = [f"- {r.tool}, {r.scenario}: {r.null_reason}" for r in rows if r.verdict == "nothing"]
     return "\n\n".join([*parts, *(["\n".join(nothing)] if nothing else [])])
+
+
+def _doubt(rows: Sequence[Row]) -> str:
+    doubt, late = max(r.doubt_s for r in rows), max(r.lateness_s for r in rows)
+    return f"The truth server's own worst doubt about a TTFT: {_ms(doubt)}; its worst delay of a chunk against the plan: {_ms(late)}."
 
 
 def result_of(rows: Sequence[Row], costs: Sequence[Cost], parts: Sequence[tuple[str, float]], about: Mapping[str, Any]) -> dict[str, Any]:

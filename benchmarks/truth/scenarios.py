@@ -69,7 +69,7 @@ class Scenario:
 
 def _rates() -> tuple[Scenario, ...]:
     return tuple(
-        Scenario(f"steady_{rate}", rate, "none: one token a chunk at a steady rate", tokens=min(1024, max(64, int(rate * 2))))
+        Scenario(f"steady_{rate}", rate, "none: one token a chunk at a steady rate", tokens=min(1024, max(32, int(rate * 2))))
         for rate in (5, 20, 60, 250, 1000, 5000)
     )
 

@@ -3,8 +3,8 @@
 The trap: thresholds fitted to the very answers that they later judge. The rule: the margins of a path are computed in float32 arithmetic,
 an honest second computation of the same path in bfloat16 gives its floor, and the thresholds are `RMS_FACTOR` and `MAX_FACTOR` times the
 floor of every second prompt (in golden order, gate and BOS prompts alike); the other half only checks them (``held_out``), and no fault
-and no engine is consulted. `MAX_FACTOR` was 2 until that check failed for one of 28 paths: a maximum is a noisy thing, so for the maximum
-the other half is no independent check any more.
+is consulted. For the maximum, a noisy thing, that independence is lost: `MAX_FACTOR` was 2 until the check failed for one of 28 paths, and
+decoding was added to the exact path after an engine came close to the maximum of gpt-oss.
 
 Needs the ``canary`` dependency group; used by `suites.canaries.pack`.
 """

@@ -1,6 +1,6 @@
 """What training and measuring compute in torch agrees with the NumPy definitions and with transformers.
 
-Needs the `canary` dependency group; skipped where torch is missing.
+Needs torch and transformers, which are no dependencies of Sparkproof: `tests/test_real_engines.py` runs it with those of an engine.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-from suites.canaries import ugrid  # noqa: E402
-from suites.canaries.architectures import build_model, canonical_tensors  # noqa: E402
-from suites.canaries.emulation import mxfp8_dynamic, nvfp4_static  # noqa: E402
-from suites.canaries.fakequant import ActivationQuantiser, mxfp4_dynamic, power_of_two, round_to_grid  # noqa: E402
-from suites.canaries.naming import on_grid  # noqa: E402
+from suites.canaries import ugrid
+from suites.canaries.architectures import build_model, canonical_tensors
+from suites.canaries.emulation import mxfp8_dynamic, nvfp4_static
+from suites.canaries.fakequant import ActivationQuantiser, mxfp4_dynamic, power_of_two, round_to_grid
+from suites.canaries.naming import on_grid
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 

@@ -44,7 +44,7 @@ class EngineArgs:
     def add_cli_args(parser: Any) -> Any:
         for flag in ("--model", "--seed", "--kv-cache-dtype", "--gpu-memory-utilization", "--kv-cache-memory-bytes"):
             parser.add_argument(flag)
-        for flag in ("--max-model-len", "--max-num-seqs"):
+        for flag in ("--max-model-len", "--max-num-seqs", "--max-num-batched-tokens"):
             parser.add_argument(flag, type=int)
         parser.add_argument("--enforce-eager", action="store_true")
         return parser

@@ -99,8 +99,15 @@ def mark_stale(connection: Connection, history_ids: Iterable[str]) -> None:
         connection.execute("INSERT OR IGNORE INTO stale_histories SELECT unnest(?)", [ids])
 
 
-def derive_all(connection: Connection) -> None:
-    """After a migration: fill everything that is derived, from the rows alone. Node states come from the newest node records."""
+def derive_all(connection: Connection, *, numbers: bool) -> None:
+    """After a migration: fill what is derived from the rows, if `numbers` says that it is not there yet, and have all cells judged."""
+    if numbers:
+        _derive_names_and_numbers(connection)
+    mark_stale(connection, (row[0] for row in connection.execute("SELECT DISTINCT history_id FROM runs").fetchall()))
+
+
+def _derive_names_and_numbers(connection: Connection) -> None:
+    """Node states come from the newest node records: a former version knew no others."""
     cells = connection.execute("SELECT DISTINCT engine, distribution, recipe_name, backend_name, node_id FROM runs").fetchall()
     for cell in cells:
         connection.execute(
@@ -118,7 +125,6 @@ def derive_all(connection: Connection) -> None:
     connection.execute("INSERT INTO stored_medians SELECT * FROM sample_medians")
     connection.execute("INSERT INTO boot_facts SELECT * FROM boot_facts_of_rows")
     add_versions(connection, connection.execute("SELECT DISTINCT engine, engine_version FROM runs").fetchall())
-    mark_stale(connection, (row[0] for row in connection.execute("SELECT DISTINCT history_id FROM runs").fetchall()))
 
 
 # -- kept files -------------------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
--- The tables of Sparkproof, version 3 (views: views.sql). Null means "not measured"; 0 is a measurement.
+-- The tables of Sparkproof, version 4 (views: views.sql). Null means "not measured"; 0 is a measurement.
 -- Field meanings and units: results/records.py. Every raw repeat is a row. Tables below the line DERIVED hold nothing that the rows above do
 -- not say: they are filled at ingest so that no page has to compute, and `sparkproof rebuild` fills them alike.
 
@@ -407,7 +407,8 @@ CREATE TABLE verdicts (
     aggregate_tok_s DOUBLE,
     launch_bound BOOLEAN,
     last_run_id VARCHAR,
-    last_started_at TIMESTAMPTZ
+    last_started_at TIMESTAMPTZ,
+    evidence VARCHAR
 );
 
 -- One row per history, passing release and series (WORKLOAD/METRIC[/launch_bound], or METRIC for a number of the whole boot).

@@ -28,6 +28,8 @@ from results.schema import SCHEMA_VERSION, create, migrate, schema_version
 from results.verdicts_stored import refresh_stale
 
 DEFAULT_WAIT_S = 60.0
+_DERIVED_SINCE = 3
+"""Schema version since which databases hold what is derived from their rows."""
 _BATCH = 500
 """Boots stored by one commit when many are."""
 
@@ -130,7 +132,7 @@ class Store:
                 create(connection)
             else:
                 migrate(connection, found)
-                derive_all(connection)
+                derive_all(connection, numbers=found < _DERIVED_SINCE)
                 refresh_stale(connection)
 
     # -- writing ---------------------------------------------------------------------------------------------------------------------

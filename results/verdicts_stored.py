@@ -16,8 +16,9 @@ import duckdb
 
 from results.history import Row, StoredHistory, cell_histories, exclusions_json
 from results.ingest import insert_rows
+from results.settled import Former, rule
 from results.verdict.cell import CellVerdict, ReleaseVerdict, judge_admitted
-from results.verdict.facts import AdmittedHistory, SeriesKey, VerdictInputError, admit
+from results.verdict.facts import AdmittedHistory, SeriesKey, VerdictInputError, admit, evidence_of
 from results.verdict.findings import OUTCOME, Finding, Ignore, findings_of
 from results.verdict.metrics import LAUNCH_BOUND, metric_of
 from results.verdict.segments import segment
@@ -45,20 +46,25 @@ def refresh(connection: duckdb.DuckDBPyConnection, history_ids: Sequence[str]) -
     ids = list(history_ids)
     rows: _Rows = {table: [] for table in _TABLES}
     notes = _notes(connection)
+    former = Former.read(connection, ids)
     for history in cell_histories(connection, ids).values():
-        for table, new in _judged(history, notes).items():
+        for table, new in _judged(history, notes, former).items():
             rows[table].extend(new)
+    former.forget_unsettled(connection)
     for table in _TABLES:
-        connection.execute(f"DELETE FROM {table} WHERE history_id IN (SELECT unnest(?))", [ids])
+        if table != "number_verdicts":
+            connection.execute(f"DELETE FROM {table} WHERE history_id IN (SELECT unnest(?))", [ids])
         if rows[table]:
             insert_rows(connection, table, rows[table])
     connection.execute("DELETE FROM stale_histories WHERE history_id IN (SELECT unnest(?))", [ids])
 
 
-def _judged(history: StoredHistory, notes: Mapping[SeriesKey, Sequence[Ignore]]) -> _Rows:
+def _judged(history: StoredHistory, notes: Mapping[SeriesKey, Sequence[Ignore]], former: Former) -> _Rows:
     try:
         admitted = admit(history.history)
-        cell = judge_admitted(admitted)
+        evidence = {release: f"{rule()}-{evidence_of(boots)}" for release, boots in admitted.boots.items()}
+        settled = former.settle(history.history_id, admitted.releases, evidence)
+        cell = judge_admitted(admitted, settled)
     except VerdictInputError as error:
         return {"histories": [_history_row(history, None, None, str(error))]}
     by_release: dict[str, list[Row]] = {}
@@ -68,8 +74,13 @@ def _judged(history: StoredHistory, notes: Mapping[SeriesKey, Sequence[Ignore]])
     findings = findings_of(cell, notes.get(cell.series, ()))
     return {
         "histories": [_history_row(history, cell, exclusions_json(history, cell.exclusions), None)],
-        "verdicts": _verdict_rows(history.history_id, cell, by_release),
-        "number_verdicts": [row for release in cell.releases for row in _number_rows(history.history_id, release, measured)],
+        "verdicts": [{**row, "evidence": evidence[row["release"]]} for row in _verdict_rows(history.history_id, cell, by_release)],
+        "number_verdicts": [
+            row
+            for release in cell.releases
+            if release.release not in settled
+            for row in _number_rows(history.history_id, release, measured)
+        ],
         "levels": _level_rows(history.history_id, cell, measured),
         "findings": [_finding_row(history.history_id, finding, cell, by_release) for finding in findings],
     }

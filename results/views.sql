@@ -187,7 +187,7 @@ SELECT
     h.backend_name,
     h.node_id,
     n.label AS node_label,
-    v.* EXCLUDE (history_id, release),
+    v.* EXCLUDE (history_id, release, evidence),
     v.release = h.newest_release AS is_newest,
     h.last_passing
 FROM verdicts v

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from runners.stream_trace import TEXT_FIELDS, Chunk, StreamTrace
+from runners.stream_trace import TEXT_FIELDS, Chunk, Mark, StreamTrace
 
 MIN_WINDOW_SHARE = 0.05
 MIN_TOKEN_CHUNKS = 8
@@ -61,13 +61,6 @@ class StreamRates:
     e2e_tok_s: float | None = None
     carried_by: str | None = None
     flags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Mark:
-    t: float
-    has_text: bool
-    tokens: int | None
 
 
 @dataclass(frozen=True)
@@ -141,7 +134,8 @@ def invalid_reason(trace: StreamTrace) -> str | None:
 def ttft_s(trace: StreamTrace) -> tuple[float | None, str | None]:
     """Time to first token: `t(first chunk with non-empty text) - t_sent`, and the reason if it is None (M3, M5, M9).
 
-    A role chunk, an HTTP header or an empty string never ends it. `t_sent` is taken before the request is written, so connecting counts.
+    A role chunk, an HTTP header or an empty string never ends it. `t_sent` is taken when the
+    connection stands and the request is about to be written: connecting does not count, a queue in the server does.
     None for a warm prefix cache: `cached_tokens > CACHED_TOKENS_ALLOWANCE`. The allowance of 2 is the BOS token, which every prompt shares,
     plus one chance match of the first nonce id (a cache with pages of one token reports both); a third equal id is no accident.
     """
@@ -166,7 +160,7 @@ def prefill_tok_s(trace: StreamTrace) -> tuple[float | None, str | None]:
         return None, "usage_missing: prompt tokens not reported"
     if ttft <= 0:
         return None, "no time passed before the first text"
-    reason = _one_burst(_bearing(_marks(trace.chunks)), trace) or _text_after_other_tokens(trace.chunks)
+    reason = _one_burst(trace.bearing, trace) or _text_after_other_tokens(trace.marks)
     window = _window(trace)
     if reason is None and isinstance(window, _Window):
         early = window.first_tokens + _tokens_at_start(window)
@@ -256,31 +250,8 @@ def carried_by(chunks: Iterable[Chunk]) -> str | None:
     return "+".join(name for name in TEXT_FIELDS if name in seen) or None
 
 
-def _marks(chunks: Iterable[Chunk]) -> list[_Mark]:
-    marks: list[_Mark] = []
-    for chunk in chunks:
-        if chunk.finish_reason is not None and not chunk.has_text:
-            continue
-        mark = _Mark(chunk.t, chunk.has_text, chunk.tokens)
-        if marks and marks[-1].t == mark.t:
-            before = marks.pop()
-            mark = _Mark(mark.t, before.has_text or mark.has_text, before.tokens if mark.tokens is None else mark.tokens)
-        marks.append(mark)
-    return marks
-
-
-def _bearing(marks: Iterable[_Mark]) -> list[_Mark]:
-    bearing, high = [], 0
-    for mark in marks:
-        rose = mark.tokens is not None and mark.tokens > high
-        if rose or mark.has_text:
-            bearing.append(mark)
-        high = max(high, mark.tokens or 0)
-    return bearing
-
-
 def _window(trace: StreamTrace) -> _Window | str:
-    bearing = _bearing(_marks(trace.chunks))
+    bearing = trace.bearing
     if not bearing:
         return "empty_text: no chunk bore a token"
     first = bearing[0]
@@ -302,14 +273,14 @@ def _usable_window(trace: StreamTrace) -> _Window | str:
     window = _window(trace)
     if isinstance(window, str):
         return window
-    bearing = [m for m in _bearing(_marks(trace.chunks)) if m.t <= window.t_last]
+    bearing = [m for m in trace.bearing if m.t <= window.t_last]
     reason = _one_burst(bearing, trace)
     if reason is None and _tokens_at_start(window) > HELD_BACK_SHARE * window.tokens:
         reason = f"held_back: {_tokens_at_start(window)} of {window.tokens} tokens arrived in the first 5 % of the window"
     return reason or window
 
 
-def _one_burst(bearing: Sequence[_Mark], trace: StreamTrace) -> str | None:
+def _one_burst(bearing: Sequence[Mark], trace: StreamTrace) -> str | None:
     """M7."""
     if len(bearing) < MIN_TOKEN_CHUNKS:
         return f"{ONE_BURST}: {len(bearing)} token-bearing chunks, {MIN_TOKEN_CHUNKS} needed"
@@ -325,10 +296,10 @@ def _tokens_at_start(window: _Window) -> int:
     return sum(k for t, k in window.steps if t <= until)
 
 
-def _text_after_other_tokens(chunks: Sequence[Chunk]) -> str | None:
+def _text_after_other_tokens(marks: Iterable[Mark]) -> str | None:
     """Why the first text is not the first token: an earlier, textless mark had counted fewer tokens than the first text did."""
     before = 0
-    for mark in _marks(chunks):
+    for mark in marks:
         if mark.has_text:
             if 0 < before < (mark.tokens or 0):
                 return f"first_token_invisible: {before} tokens without text came before the first text"

@@ -42,6 +42,8 @@ TRANSPORT_ERRORS = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
 _DONE_LINE = b"\ndata: [DONE]"
 _MAX_ERROR_BODY = 64 * 1024
 _SWITCH_S = 0.0005
+_NOTED_EVERY_S = 0.01
+"""A limit is put off at most so often: setting a timer for every token costs as much as receiving it."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class _Recording:
     async def _receive(self, response: httpx.Response, pause: asyncio.Timeout) -> StreamFailure | None:
         """The timed loop: stamp, keep, look for the end; nothing else belongs here."""
         loop, limit = asyncio.get_running_loop(), self.policy.max_bytes if self.status == 200 else _MAX_ERROR_BODY
-        wait, size, tail = self.policy.idle_s, 0, b"\n"
+        wait, size, tail, noted = self.policy.idle_s, 0, b"\n", -1.0
         read_at: Clock = response.extensions.get(READ_AT, self._time_of_turn)
         async for data in response.aiter_raw():
             self.blocks.append(Block(read_at(), data))
@@ -148,9 +150,11 @@ class _Recording:
                 return self._too_large(limit)
             recent = tail + data
             if _DONE_LINE in recent:
-                wait = self.policy.drain_s
+                wait, noted = self.policy.drain_s, -1.0
             tail = recent[-len(_DONE_LINE) :]
-            pause.reschedule(loop.time() + wait)
+            if (now := loop.time()) - noted > _NOTED_EVERY_S:
+                pause.reschedule(now + wait)
+                noted = now
         return None
 
     def _time_of_turn(self) -> float:
@@ -206,7 +210,7 @@ class LoopLag:
     same way as arriving bytes: wake the loop, wait for its turn. Use as a context manager inside the running loop.
     """
 
-    def __init__(self, interval_s: float = 0.01, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, interval_s: float = 0.025, clock: Clock = time.perf_counter) -> None:
         self._interval_s, self._clock = interval_s, clock
         self._stop = threading.Event()
         self._delays: list[tuple[float, float]] = []

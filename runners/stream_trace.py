@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from itertools import pairwise
 
 TEXT_FIELDS = ("content", "reasoning", "reasoning_content", "text")
@@ -59,6 +60,15 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """All chunks that arrived at one instant, taken together (`runners.rates` explains)."""
+
+    t: float
+    has_text: bool
+    tokens: int | None
+
+
+@dataclass(frozen=True)
 class StreamFailure:
     """Why a stream is not a complete answer. `status` is the HTTP status or the code inside an error event, where there is one."""
 
@@ -88,3 +98,28 @@ class StreamTrace:
         times = [self.t_sent, *(c.t for c in self.chunks), self.t_end]
         if any(later < earlier for earlier, later in pairwise(times)):
             raise ValueError("stream trace: times run backwards; the clock must be monotonic")
+
+    @cached_property
+    def marks(self) -> tuple[Mark, ...]:
+        """The chunks by instant, without finish chunks that bear no text (M4); every rate starts from them."""
+        marks: list[Mark] = []
+        for chunk in self.chunks:
+            has_text = chunk.has_text
+            if chunk.finish_reason is not None and not has_text:
+                continue
+            mark = Mark(chunk.t, has_text, chunk.tokens)
+            if marks and marks[-1].t == mark.t:
+                before = marks.pop()
+                mark = Mark(mark.t, before.has_text or has_text, before.tokens if mark.tokens is None else mark.tokens)
+            marks.append(mark)
+        return tuple(marks)
+
+    @cached_property
+    def bearing(self) -> tuple[Mark, ...]:
+        """The token-bearing marks: with text, or where the running count rose."""
+        bearing, high = list[Mark](), 0
+        for mark in self.marks:
+            if mark.has_text or (mark.tokens is not None and mark.tokens > high):
+                bearing.append(mark)
+            high = max(high, mark.tokens or 0)
+        return tuple(bearing)

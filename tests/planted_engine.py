@@ -50,6 +50,10 @@ def _before_serving(how: str) -> None:
     if how == "crash":
         print("(EngineCore pid=1) ERROR 11-30 13:00:00 [core.py:1] ValueError: the scripted engine does not like this model", flush=True)
         raise SystemExit(1)
+    if how == "tells_everything":
+        words = f"\x1b]0;owned\x07\x1b[2J<script>alert(1)</script> token {os.environ.get('HF_TOKEN')}"
+        print(f"(EngineCore pid=1) ERROR 11-30 13:00:00 [core.py:1] ValueError: {words}", flush=True)
+        raise SystemExit(1)
     if how == "oom":
         print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.", flush=True)
         raise SystemExit(1)

@@ -14,6 +14,7 @@ import os
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -90,11 +91,28 @@ def _read(process: subprocess.Popen[str], cases: dict[str, Case], folder: Path) 
         else:
             events.append(event)
         if event["event"] in ("done", "failed"):
-            with gzip.open(answers_file(folder, cases[event["job"]]), "wt") as f:
-                f.writelines(json.dumps(e) + "\n" for e in events)
+            _keep(folder, cases[event["job"]], events)
             done += 1
             print(f"{time.monotonic() - began:6.1f} s  {event['event']}  {event['job']}", flush=True)
+            events = []
+    if len(events) > 1 and (whole := _whole_passes(events, folder)):
+        _keep(folder, cases[events[1]["job"]], whole)
+        print(f"{time.monotonic() - began:6.1f} s  cut off after whole passes  {events[1]['job']}", flush=True)
     return done
+
+
+def _keep(folder: Path, case: Case, events: Sequence[dict[str, Any]]) -> None:
+    with gzip.open(answers_file(folder, case), "wt") as f:
+        f.writelines(json.dumps(e) + "\n" for e in events)
+
+
+def _whole_passes(events: Sequence[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """The events of a job that was cut off, up to its last whole pass; empty without one."""
+    job = events[1]["job"]
+    waves = json.loads((folder / "asked" / f"{job}.json").read_text())
+    answered = Counter(e["wave"] for e in events if e["event"] == "answer")
+    whole = {number for number, count in answered.items() if count == len(waves[number])}
+    return [e for e in events if e["event"] != "answer" or e["wave"] in whole] if whole else []
 
 
 def cases_of(canaries: Sequence[str], formats: Sequence[str], passes: int) -> list[Case]:

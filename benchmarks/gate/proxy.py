@@ -1,7 +1,8 @@
 """A proxy on loopback that corrupts the answers of a real engine: `python -m benchmarks.gate.proxy --upstream URL --port N --fault NAME`.
 
 What it does stands for faults that no checkpoint can have: a sampler that gets stuck after N tokens, a batch of eight that overwrites a
-row, a request that gets the answer of the one before it. Requests reach the engine unchanged, and streams pass through as they are.
+row, a request that gets the answer of the one before it, and a front end that loses or doubles the BOS token. Streams pass through as they
+are.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Corruption:
     """`answer` is what the client gets in place of what the engine said. Kept between requests: what is stale must have been fresh once."""
 
     def __init__(self, fault: str) -> None:
+        self.fault = fault
         self.change = FAULTS[fault]
         self.in_flight = 0
         self.previous: dict[str, Any] = {}
@@ -33,6 +35,15 @@ class Corruption:
         if not isinstance(said, dict) or body.get("prompt_logprobs") is not None:
             return said
         return self.change(self, path, body, said, company)
+
+
+def asked(fault: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The request as it reaches the engine: without its BOS token, or with two, where that is the fault."""
+    field = next((name for name in ("input_ids", "prompt") if isinstance(body.get(name), list)), None)
+    if field is None or fault not in ("no_bos", "two_bos"):
+        return body
+    ids = body[field]
+    return {**body, field: ids[1:] if fault == "no_bos" else [ids[0], *ids]}
 
 
 def _no_fault(proxy: Corruption, path: str, body: Mapping[str, Any], said: Any, company: int) -> Any:
@@ -71,6 +82,8 @@ def _stale(proxy: Corruption, path: str, body: Mapping[str, Any], said: Any, com
 
 FAULTS: dict[str, Callable[[Corruption, str, Mapping[str, Any], Any, int], Any]] = {
     "none": _no_fault,
+    "no_bos": _no_fault,
+    "two_bos": _no_fault,
     "flood": _flood,
     "batch": _batch,
     "stale": _stale,
@@ -156,6 +169,8 @@ async def _read(reader: asyncio.StreamReader) -> tuple[str, str, bytes] | None:
 
 
 async def _forward(client: httpx.AsyncClient, corruption: Corruption, method: str, path: str, raw: bytes) -> bytes:
+    if raw:
+        raw = json.dumps(asked(corruption.fault, json.loads(raw))).encode()
     corruption.in_flight += 1
     company = corruption.in_flight
     try:

@@ -1,4 +1,7 @@
-"""`python -m benchmarks.truth [--quick] [--peers FOLDER] [--only NAME ...] [--json]`: how right our numbers are, and what they cost."""
+"""`python -m benchmarks.truth [--quick] [--peers FOLDER] [--only NAME ...] [--json]`: how right our numbers are, and what they cost.
+
+On a machine that is not quiet `--realtime` runs every client, ours and the peers', before ordinary processes while it times.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from benchmarks.truth.cost import Cost, cost_of, profile, sparkproof_as_peer
 from benchmarks.truth.ours import PROMPT_TOKENS, measure_scenario
 from benchmarks.truth.peers import Peer, find_peers, run_peer
 from benchmarks.truth.process import RunningTruth, truth_server
+from benchmarks.truth.realtime import raise_this_process
 from benchmarks.truth.scenarios import PEER_SCENARIOS, QUICK, SCENARIOS, Scenario, scenario_named
 from suites.canaries.zoo import materialise
 
@@ -33,10 +37,10 @@ def measure_ours(server: RunningTruth, scenario: Scenario, repeats: int) -> Row:
     return compare(OURS, scenario, said, server.sent())
 
 
-def measure_peer(server: RunningTruth, peer: Peer, scenario: Scenario, repeats: int, tokenizer: Path) -> Row:
+def measure_peer(server: RunningTruth, peer: Peer, scenario: Scenario, repeats: int, tokenizer: Path, *, realtime: bool) -> Row:
     """A peer's row of one scenario."""
     server.choose(scenario, prompt_tokens=PROMPT_TOKENS)
-    run = run_peer(peer, server, scenario, scenario.streams * repeats, tokenizer)
+    run = run_peer(peer, server, scenario, scenario.streams * repeats, tokenizer, realtime=realtime)
     return compare_peer(peer.name, scenario, run.said, server.sent())
 
 
@@ -65,6 +69,7 @@ def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
         peers, missing = find_peers(arguments.peers, arguments.vllm_python)
     repeats = 2 if arguments.quick else 3
     rows, costs, parts, load = list[Row](), list[Cost](), list[tuple[str, float]](), [os.getloadavg()[0]]
+    raised = arguments.realtime and raise_this_process()
     tokenizer = materialise("dense", "bf16", arguments.scratch)
     with truth_server() as server:
         for scenario in scenarios:
@@ -73,11 +78,11 @@ def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
             asked = peers if arguments.only or scenario.name in PEER_SCENARIOS else ()
             for peer in asked:
                 say(f"{scenario.name}: {peer.name}")
-                rows.append(measure_peer(server, peer, scenario, repeats, tokenizer))
+                rows.append(measure_peer(server, peer, scenario, repeats, tokenizer, realtime=raised))
         if not arguments.no_cost:
-            costs = [cost_of(peer, server, tokenizer, say) for peer in (sparkproof_as_peer(_revision()), *peers)]
+            costs = [cost_of(peer, server, tokenizer, say, realtime=raised) for peer in (sparkproof_as_peer(_revision()), *peers)]
             parts = profile(server)
-        realtime = server.realtime
+        about_server = server.realtime
     load.append(os.getloadavg()[0])
     about = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -85,7 +90,8 @@ def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {OURS: _revision(), **{peer.name: peer.version for peer in peers}},
         "load": load,
-        "realtime": realtime,
+        "realtime": about_server,
+        "clients_realtime": raised or os.sched_getscheduler(0) != os.SCHED_OTHER,
         "missing": list(missing),
     }
     return report.result_of(rows, costs, parts, about)
@@ -108,10 +114,15 @@ def main() -> int:
     parser.add_argument(
         "--scratch", type=Path, default=Path.home() / ".cache" / "sparkproof" / "canaries", help="where the canary is laid out"
     )
+    parser.add_argument("--realtime", action="store_true", help="clients before ordinary processes while they time; needs the right to")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     parser.add_argument("--keep", metavar="NAME", help="write results/NAME.json beside this module")
     parser.add_argument("--show", metavar="NAME", help="print the tables of a kept result; nothing is measured")
+    parser.add_argument("--readme", action="store_true", help="write the tables of all kept results into README.md; nothing is measured")
     arguments = parser.parse_args()
+    if arguments.readme:
+        report.write_readme()
+        return 0
     result = report.read(arguments.show) if arguments.show else run(arguments, lambda text: print(text, file=sys.stderr, flush=True))
     if arguments.keep:
         print(report.write(result, arguments.keep), file=sys.stderr)

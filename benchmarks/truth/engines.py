@@ -93,29 +93,6 @@ def boot(engine: str, home: Path, repeats: int) -> list[Compared]:
     return compared(engine, samples, store.query("SELECT * FROM engine_counters WHERE run_id = ?", [run_id]))
 
 
-def table(rows: Iterable[Compared]) -> str:
-    """Ours, the engine's and the difference."""
-    lines = [
-        "| engine | workload | requests | tokens: ours / engine's | TTFT mean: ours / engine's | time between tokens: ours / engine's |"
-    ]
-    lines.append("|---|---|---|---|---|---|")
-    for row in rows:
-        counts = f"{row.tokens:,} / {'not said' if row.engine_tokens is None else format(row.engine_tokens, ',.0f')}"
-        ttft, itl = _pair(row.ttft_mean_s, row.engine_ttft_mean_s), _pair(row.itl_mean_s, row.engine_itl_mean_s)
-        lines.append(f"| {row.engine} | {row.workload} | {row.requests} | {counts} | {ttft} | {itl} |")
-    return "\n".join(lines)
-
-
-def _pair(ours: float | None, engine: float | None) -> str:
-    if ours is None or engine is None:
-        return f"{_ms(ours)} / {_ms(engine)}"
-    return f"{_ms(ours)} / {_ms(engine)} ({(ours - engine) * 1000:+.2f} ms, {ours / engine - 1:+.1%})"
-
-
-def _ms(value: float | None) -> str:
-    return "not said" if value is None else f"{value * 1000:.2f} ms"
-
-
 def main() -> int:
     """Boot each engine in turn."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.truth.engines", description=__doc__)
@@ -130,10 +107,15 @@ def main() -> int:
         row for engine in arguments.engine or ("vllm==0.32.0", "sglang==0.5.14") for row in boot(engine, arguments.home, arguments.repeats)
     ]
     date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    result = {"date": date, "machine": machine(), "load": [*load, os.getloadavg()[0]], "engines": [asdict(row) for row in rows]}
+    result: dict[str, Any] = {
+        "date": date,
+        "machine": machine(),
+        "load": [*load, os.getloadavg()[0]],
+        "engines": [asdict(row) for row in rows],
+    }
     if arguments.keep:
         print(report.write(result, arguments.keep), file=sys.stderr)
-    print(json.dumps(result, indent=1) if arguments.json else table(rows))
+    print(json.dumps(result, indent=1) if arguments.json else report.engine_table(result["engines"]))
     return 0
 
 

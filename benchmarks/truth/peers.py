@@ -15,12 +15,14 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.truth.accuracy import PeerSaid
 from benchmarks.truth.process import RunningTruth
+from benchmarks.truth.realtime import raised_once
 from benchmarks.truth.scenarios import Api, Scenario
 
 PROMPT_TOKENS = 64
@@ -178,11 +180,11 @@ def find_peers(folder: Path, vllm_python: Path | None) -> tuple[tuple[Peer, ...]
     return tuple(found), tuple(missing)
 
 
-def run_peer(peer: Peer, server: RunningTruth, scenario: Scenario, requests: int, tokenizer: Path) -> PeerRun:
+def run_peer(peer: Peer, server: RunningTruth, scenario: Scenario, requests: int, tokenizer: Path, *, realtime: bool = False) -> PeerRun:
     """Let it time the scenario, in a folder that is removed afterwards. Whatever goes wrong is the `trouble` of what it said."""
     with tempfile.TemporaryDirectory(prefix="truth-peer-") as name:
         job = Job(server.base_url, scenario, requests, tokenizer, Path(name))
-        code, output, cpu_s = _run(peer.command(peer.program, job), job.folder)
+        code, output, cpu_s = _run(peer.command(peer.program, job), job.folder, server.begun if realtime else None)
         said = peer.read(job)
         if said.failed < requests and (said.decode_tok_s or said.ttft_s):
             return PeerRun(said, cpu_s)
@@ -190,8 +192,8 @@ def run_peer(peer: Peer, server: RunningTruth, scenario: Scenario, requests: int
         return PeerRun(PeerSaid(requests, failed=said.failed, trouble=f"exit {code}, no numbers; last words: {words}"), cpu_s)
 
 
-def _run(command: Sequence[str], folder: Path) -> tuple[int, str, float]:
-    """(exit code, output, CPU seconds with all children); ended with its whole group after `_LIMIT_S`."""
+def _run(command: Sequence[str], folder: Path, begun: Callable[[], bool] | None) -> tuple[int, str, float]:
+    """(exit code, output, CPU seconds with all children); ended with its whole group after `_LIMIT_S`; raised once `begun`, if given."""
     with (folder / "output").open("w+b") as output:
         environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "140"}
         process = subprocess.Popen(
@@ -199,7 +201,8 @@ def _run(command: Sequence[str], folder: Path) -> tuple[int, str, float]:
         )
         signal.signal(signal.SIGALRM, lambda *_: _end_group(process.pid))
         signal.setitimer(signal.ITIMER_REAL, _LIMIT_S)
-        _, status, usage = os.wait4(process.pid, 0)
+        with raised_once(begun, process.pid) if begun is not None else nullcontext():
+            _, status, usage = os.wait4(process.pid, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         _end_group(process.pid)

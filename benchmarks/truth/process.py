@@ -32,6 +32,10 @@ class RunningTruth:
         body = {**asdict(scenario), "piece": piece, "prompt_tokens": prompt_tokens}
         httpx.post(f"{self.base_url}/scenario", json=body, trust_env=False).raise_for_status()
 
+    def begun(self) -> bool:
+        """Whether a stream was asked for since `choose`."""
+        return bool(httpx.get(f"{self.base_url}/begun", trust_env=False).raise_for_status().json()["streams"])
+
     def sent(self) -> tuple[tuple[SentStream, int], ...]:
         """Every stream since `choose`, in the order asked, with its prompt tokens."""
         answer = httpx.get(f"{self.base_url}/sent", trust_env=False, timeout=60).raise_for_status().json()

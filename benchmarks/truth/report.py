@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from benchmarks.truth.accuracy import Row
 from benchmarks.truth.cost import Cost
 
 RESULTS = Path(__file__).parent / "results"
+_TABLES, _END = "<!-- tables: python -m benchmarks.truth --readme -->", "<!-- end of tables -->"
 
 
 def accuracy_table(rows: Sequence[Row]) -> str:
@@ -72,9 +73,9 @@ def tables(result: Mapping[str, Any]) -> str:
     """All tables of a result, as Markdown, with what it was measured on."""
     rows, costs = [_from(Row, r) for r in result["accuracy"]], [_from(Cost, c) for c in result["cost"]]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    load = " to ".join(f"{value:.1f}" for value in result["load"])
-    scheduling = f"{'with' if result['realtime'] else 'without'} real-time scheduling"
-    head = f"{result['date']}, {result['machine']}; load average {load}; truth server {scheduling}. {versions}."
+    words = {True: "with real-time scheduling", False: "as ordinary processes"}
+    scheduling = f"truth server {words[result['realtime']]}, clients {words[result['clients_realtime']]}"
+    head = f"{result['date']}, {result['machine']}; load average {_load(result)}; {scheduling}. {versions}."
     parts = [head, *([] if not rows else [_doubt(rows), verdict_table(rows), accuracy_table(rows)])]
     parts += [cost_table(costs)] if costs else []
     parts += [profile_table([tuple(p) for p in result["profile"]])] if result["profile"] else []
@@ -99,6 +100,41 @@ def write(result: Mapping[str, Any], name: str) -> Path:
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def write_readme() -> None:
+    """Put the tables of every kept result into README.md, those of engine cross-checks last."""
+    readme = Path(__file__).with_name("README.md")
+    text = readme.read_text(encoding="utf-8")
+    results = [read(path.stem) for path in sorted(RESULTS.glob("*.json"))]
+    shown = [tables(result) for result in results if "accuracy" in result]
+    shown += [f"{r['date']}, {r['machine']}; load average {_load(r)}\n\n{engine_table(r['engines'])}" for r in results if "engines" in r]
+    head, rest = text.split(_TABLES)
+    readme.write_text("\n\n".join([head + _TABLES, *shown, _END + rest.partition(_END)[2]]), encoding="utf-8")
+
+
+def engine_table(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Ours, the engine's and the difference; rows are those of `engines.Compared`."""
+    lines = [
+        "| engine | workload | requests | tokens: ours / engine's | TTFT mean: ours / engine's | time between tokens: ours / engine's |"
+    ]
+    lines.append("|---|---|---|---|---|---|")
+    for row in rows:
+        counts = f"{row['tokens']:,} / {'not said' if row['engine_tokens'] is None else format(row['engine_tokens'], ',.0f')}"
+        ttft = _pair(row["ttft_mean_s"], row["engine_ttft_mean_s"])
+        itl = _pair(row["itl_mean_s"], row["engine_itl_mean_s"])
+        lines.append(f"| {row['engine']} | {row['workload']} | {row['requests']} | {counts} | {ttft} | {itl} |")
+    return "\n".join(lines)
+
+
+def _pair(ours: float | None, engine: float | None) -> str:
+    if ours is None or engine is None:
+        return f"{_ms(ours) or 'null'} / {_ms(engine) or 'not said'}"
+    return f"{_ms(ours)} / {_ms(engine)} ({(ours - engine) * 1000:+.2f} ms, {ours / engine - 1:+.1%})"
+
+
+def _load(result: Mapping[str, Any]) -> str:
+    return " to ".join(f"{value:.1f}" for value in result["load"])
 
 
 def read(name: str) -> dict[str, Any]:

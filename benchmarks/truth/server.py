@@ -151,6 +151,8 @@ class TruthServer:
             _respond(connection, 200, {"streams": [_record(stream) for stream in self._sent]})
         elif path == "/v1/models":
             _respond(connection, 200, {"object": "list", "data": [{"id": _MODEL, "object": "model", "max_model_len": 131072}]})
+        elif path == "/begun":
+            _respond(connection, 200, {"streams": len(self._sent)})
         elif path == "/book":
             _respond_text(connection, _BOOK)
         elif path in ("/health", "/version"):

@@ -79,12 +79,16 @@ def judge_cell(history: CellHistory) -> CellVerdict:
     return judge_admitted(admit(history))
 
 
-def judge_admitted(admitted: AdmittedHistory) -> CellVerdict:
-    """The same for a history whose boots were admitted already."""
+def judge_admitted(admitted: AdmittedHistory, settled: Mapping[str, Mapping[str, NumberVerdict]] | None = None) -> CellVerdict:
+    """The same for a history whose boots were admitted already.
+
+    `settled` holds, by release and series, all verdicts on numbers of the oldest releases, from an earlier judgement of the very same boots
+    of these releases: a verdict depends on no later release, so they stand.
+    """
     outcomes = judge_outcomes({release: [boot.outcome for boot in boots] for release, boots in admitted.boots.items()}, admitted.releases)
     judged = [_outcome_verdict(admitted, outcome) for outcome in outcomes]
     for name in admitted.series_names():
-        _judge_series(name, admitted, judged)
+        _judge_series(name, admitted, judged, settled or {})
     return CellVerdict(admitted.series, tuple(judged), admitted.exclusions, admitted.not_releases)
 
 
@@ -109,15 +113,19 @@ def _with_evidence(boots: Sequence[BootFact]) -> list[BootFact]:
     return [boot for boot in boots if boot.outcome not in NO_EVIDENCE]
 
 
-def _judge_series(name: str, admitted: AdmittedHistory, judged: list[ReleaseVerdict]) -> None:
+def _judge_series(
+    name: str, admitted: AdmittedHistory, judged: list[ReleaseVerdict], settled: Mapping[str, Mapping[str, NumberVerdict]]
+) -> None:
     """Add the verdict on series `name` to each passing release that has it, oldest first (a level needs the verdicts before it)."""
     passing: list[str] = []
     level_starts = 0
     for index, release in enumerate(judged):
-        candidate = [boot for boot in admitted.boots[release.release] if name in boot.metrics]
-        if release.suppressed or not candidate:
-            continue
-        verdict = _judge_number(name, admitted, passing, level_starts, candidate)
+        verdict = settled.get(release.release, {}).get(name)
+        if verdict is None:
+            candidate = [boot for boot in admitted.boots[release.release] if name in boot.metrics]
+            if release.suppressed or not candidate:
+                continue
+            verdict = _judge_number(name, admitted, passing, level_starts, candidate)
         if verdict.verdict in (Verdict.FASTER, Verdict.SLOWER):
             level_starts = len(passing)
         passing.append(release.release)

@@ -7,6 +7,7 @@ error.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -151,6 +152,23 @@ class AdmittedHistory:
     def series_names(self) -> tuple[str, ...]:
         """Names of all series that any admitted boot has a number of."""
         return tuple(sorted({name for boots in self.boots.values() for boot in boots for name in boot.metrics}))
+
+
+def evidence_of(boots: Sequence[BootFact]) -> str:
+    """A digest of everything that a verdict reads of the boots of one release: equal digests, equal evidence."""
+    said = [
+        (
+            boot.run_id,
+            str(boot.outcome),
+            boot.session_id,
+            boot.started_at,
+            sorted(boot.metrics.items()),
+            boot.node_state,
+            sorted(boot.flags),
+        )
+        for boot in boots
+    ]
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:24]
 
 
 def admit(history: CellHistory) -> AdmittedHistory:

@@ -212,6 +212,7 @@ WEIGHT_FAULTS: dict[str, WeightFault] = {
     "k_block_lost_down2": WeightFault("last 16 inputs not accumulated in down_proj of layer 2", _each(_DOWN2, _k_block_lost)),
     "k_block_lost": WeightFault("last 16 inputs not accumulated, all linears", _each(_linear(r"\d+"), _k_block_lost)),
     "tile_lost_o2": WeightFault("8 rows of o_proj of layer 2 are zero", _each(r"\.layers\.2\.self_attn\.o_proj\.weight$", _tile_lost)),
+    "last_layer_skipped": WeightFault("the last layer adds nothing", _each(r"\.layers\.3\..*\.(?:o|down)_proj\.weight$", _times(0))),
     "kv_heads_rolled": WeightFault("KV heads rolled by one", _each(r"\.self_attn\.[kv]_proj\.weight$", _heads_rolled)),
     "softmax_scale_105": WeightFault("softmax scale x1.05", _each(r"\.self_attn\.q_norm\.weight$", _times(1.05))),
     "softmax_scale_eighth": WeightFault("softmax scale 1/head_dim", _each(r"\.self_attn\.q_norm\.weight$", _times(1 / 8))),
@@ -266,12 +267,6 @@ def _rope(theta: float) -> Callable[[Config], None]:
     return change
 
 
-def _layer_skipped(config: Config) -> None:
-    config["num_hidden_layers"] -= 1
-    if isinstance(config.get("layer_types"), list):
-        config["layer_types"] = config["layer_types"][:-1]
-
-
 def _window(size: int) -> Callable[[Config], None]:
     def change(config: Config) -> None:
         if not isinstance(config.get("layer_types"), list):
@@ -295,7 +290,6 @@ CONFIG_FAULTS: dict[str, tuple[str, Callable[[Config], None]]] = {
     "rope_theta_9000": ("rope theta 9000 instead of 10000", _rope(9_000.0)),
     "rope_theta_20000": ("rope theta 20000 instead of 10000", _rope(20_000.0)),
     "rope_theta_1e6": ("rope theta 1e6 instead of 10000", _rope(1e6)),
-    "last_layer_skipped": ("the last layer is not computed", _layer_skipped),
     "window_16": ("attention window 16: older KV is not seen", _window(16)),
     "window_128": ("attention window 128: older KV is not seen", _window(128)),
     "window_256": ("attention window 256: older KV is not seen", _window(256)),

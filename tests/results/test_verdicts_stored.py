@@ -83,6 +83,45 @@ def test_every_way_in_gives_the_same_database(store: Store, make_boot: MakeBoot)
     assert one_by_one["stale_histories"] == []
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_judging_only_what_a_boot_can_change_gives_what_judging_everything_gives(store: Store, make_boot: MakeBoot, seed: int) -> None:
+    chance = random.Random(seed)
+    speeds = {f"0.{number}.0": 100 * 0.93 ** (number % 4) for number in range(1, 9)}
+    waiting: list[tuple[str, int]] = [(version, boot) for version in speeds for boot in range(6)]
+    chance.shuffle(waiting)
+    while waiting:
+        for version, boot in waiting[:12]:
+            fails = chance.random() < 0.02
+            make_boot(
+                version=version,
+                outcome=Outcome.CRASH if fails else Outcome.PASS,
+                decode=() if fails else (speeds[version] * chance.uniform(0.99, 1.01),),
+                started_at=minutes(10 * (6 * list(speeds).index(version) + boot) + chance.randrange(9)),
+                session=f"{boot // 3}-{chance.randrange(3)}",
+                launch_bound=False,
+                node=dataclasses.replace(NODE, driver_version=chance.choice(["580.95", "580.95", "590.10"])),
+            )
+        del waiting[:12]
+        store.ingest_pending()
+    by_and_by = dump(store)
+    store.rebuild()
+    assert dump(store) == by_and_by
+    assert len(by_and_by["number_verdicts"]) > 6
+
+
+def test_a_verdict_of_another_rule_does_not_stand(store: Store, make_boot: MakeBoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    _speeds(make_boot, "ooonnn", 100, 100)
+    store.ingest_pending()
+    with store.writing() as connection:
+        connection.execute("UPDATE number_verdicts SET reason = 'said by another rule'")
+    store.ingest(make_boot(version="0.33.0", started_at=minutes(300)))
+    said = "SELECT DISTINCT reason = 'said by another rule' AS old FROM numbers WHERE release = '0.32.0'"
+    assert store.query(said) == [{"old": True}], "what has not changed was not judged again"
+    monkeypatch.setattr("results.verdicts_stored.rule", lambda: "another")
+    store.ingest(make_boot(version="0.33.0", started_at=minutes(400)))
+    assert store.query(said) == [{"old": False}]
+
+
 def test_a_release_measured_late_changes_what_is_said_of_the_cells_around_it(store: Store, make_boot: MakeBoot) -> None:
     store.ingest(make_boot(version="0.31.0", started_at=minutes(0)))
     store.ingest(make_boot(version="0.33.0", outcome=Outcome.CRASH, decode=(), started_at=minutes(10)))

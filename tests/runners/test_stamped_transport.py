@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from runners.stamped_transport import READ_AT, SENDING, STAMP_CLOCK, TRACE, StampedTransport
+from runners.stamped_transport import READ_AT, SENDING, STAMP_CLOCK, TRACE, Chunks, StampedTransport
 from runners.stream import undisturbed
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -160,3 +162,43 @@ def test_undisturbed_puts_everything_back_also_after_an_error() -> None:
         assert sys.getswitchinterval() < before[1]
         raise KeyError
     assert (gc.isenabled(), sys.getswitchinterval()) == before
+
+
+def read_whole(body: bytes, sizes: list[int]) -> tuple[bytes, bool]:
+    """The data of a chunked body that came in reads of these sizes, and whether it ended."""
+    chunks, data, at = Chunks(), b"", 0
+    for size in [*sizes, len(body)]:
+        if body[at:]:
+            data += b"".join(chunks.feed(body[at : at + size]))
+        at += size
+    return data, chunks.ended
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40)), st.lists(st.integers(1, 9)), st.booleans())
+def test_chunked_body_is_the_same_whatever_the_borders_of_its_reads(pieces: list[bytes], sizes: list[int], upper: bool) -> None:
+    body = b"".join(chunk(piece) for piece in pieces) + b"0\r\nTrailer: x\r\n\r\n"
+    assert read_whole(body.replace(b"\r\n", b";name=value\r\n", 1) if upper and pieces else body, sizes) == (b"".join(pieces), True)
+
+
+@given(st.binary(max_size=60), st.lists(st.integers(1, 9)))
+def test_no_bytes_break_the_reading_of_chunks(body: bytes, sizes: list[int]) -> None:
+    try:
+        data, _ = read_whole(body, sizes)
+    except httpx.RemoteProtocolError:
+        return
+    assert len(data) <= len(body)
+
+
+@pytest.mark.parametrize(
+    "body", [b"zz\r\n", b"+5\r\nhello\r\n", b"0x5\r\nhello\r\n", b"-1\r\n", b"1_0\r\n", b"3\r\nabcXX", b"\r\n", b"f" * 17 + b"\r\n"]
+)
+def test_what_is_no_chunk_is_refused(body: bytes) -> None:
+    with pytest.raises(httpx.RemoteProtocolError):
+        read_whole(body, [])
+
+
+def test_chunk_head_without_end_is_refused_before_it_fills_the_memory() -> None:
+    chunks = Chunks()
+    with pytest.raises(httpx.RemoteProtocolError):
+        for _ in range(100):
+            list(chunks.feed(b"1" * 1000))

@@ -76,6 +76,7 @@ def test_peer_with_a_median_alone_is_compared_with_the_median() -> None:
         (PeerSaid(1, (11.0,), (0.1,)), STEADY, "wrong"),
         (PeerSaid(1, (690e6,), (0.1,)), BURST, "wrong"),
         (PeerSaid(1, (), (0.1,)), STEADY, "missing"),
+        (PeerSaid(1, (10.0,), (0.1,), (640.0 * 399,)), STEADY, "wrong"),
         (PeerSaid(1, (), (), failed=1, trouble="exit 0, no numbers"), STEADY, "missing"),
     ],
 )

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pandas as pd
 
 from results.store import Store
+
+if TYPE_CHECKING:  # a quarter of a second that only `frame` needs, and duckdb loads it there
+    import pandas as pd
 
 Parameter = str | int | float | bool | datetime | tuple[str, ...] | None
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 from math import comb
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import mannwhitneyu, norm, rankdata
 
 MAX_EXACT_PAIRS = 4000
 """With more pairs of values than this, test and interval use the normal approximation (with tie correction)."""
@@ -43,15 +43,15 @@ def mann_whitney_p(a: Sequence[float], b: Sequence[float]) -> float:
     if not a or not b:
         raise ValueError("a rank test needs at least one value on each side")
     if len(a) * len(b) > MAX_EXACT_PAIRS:
-        return float(mannwhitneyu(a, b, method="asymptotic").pvalue)
+        return float(scipy.stats.mannwhitneyu(a, b, method="asymptotic").pvalue)
     together = [*a, *b]
     if len(set(together)) == len(together):
-        return float(mannwhitneyu(a, b, method="exact").pvalue)
+        return float(scipy.stats.mannwhitneyu(a, b, method="exact").pvalue)
     return _tied_p(together, len(a))
 
 
 def _tied_p(together: Sequence[float], size_a: int) -> float:
-    doubled = np.rint(2 * rankdata(together)).astype(int)
+    doubled = np.rint(2 * scipy.stats.rankdata(together)).astype(int)
     size = min(size_a, len(together) - size_a)
     side = doubled[:size_a] if size == size_a else doubled[size_a:]
     counts = _sums_of_choices(tuple(sorted(doubled.tolist())), size)
@@ -94,7 +94,7 @@ def _interval_rank(size_a: int, size_b: int, level: float) -> tuple[int, float]:
     small, large = sorted((size_a, size_b))
     if small * large > MAX_EXACT_PAIRS:
         spread = float(np.sqrt(small * large * (small + large + 1) / 12))
-        return max(0, int(small * large / 2 + float(norm.ppf((1 - level) / 2)) * spread)), level
+        return max(0, int(small * large / 2 + float(scipy.stats.norm.ppf((1 - level) / 2)) * spread)), level
     counts = _sums_of_choices(tuple(range(1, small + large + 1)), small)[small * (small + 1) // 2 :]
     tail = np.cumsum(counts) / counts.sum()
     rank = max(0, int(np.searchsorted(tail, (1 - level) / 2, side="right")) - 1)

@@ -44,6 +44,8 @@ class Phase:
     """Fraction of the phase after which every step uses grid weights (before it: three of four)."""
     worst_margin_weight: float
     """Weight of the hinge on the worst margin of the batch."""
+    lost_expert_weight: float = 0.0
+    """Weight of the hinge that makes lost experts change a token (`suites.canaries.decisive`)."""
 
 
 def three_phases(plain: int, robust: int, polish: int) -> tuple[Phase, ...]:
@@ -53,6 +55,11 @@ def three_phases(plain: int, robust: int, polish: int) -> tuple[Phase, ...]:
         Phase("robust", robust, 1.5e-3, 0.05, True, 0.7, 0.0),
         Phase("polish", polish, 6e-4, 0.05, True, 0.0, 0.05),
     )
+
+
+def four_phases(plain: int, robust: int, polish: int, experts: int) -> tuple[Phase, ...]:
+    """The same; then make every expert decide a token."""
+    return (*three_phases(plain, robust, polish), Phase("experts", experts, 6e-4, 0.05, True, 0.0, 0.05, 0.4))
 
 
 @dataclass(frozen=True)
@@ -136,8 +143,8 @@ def hybrid_config() -> Any:
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
         "dense": Architecture(dense_config, transformers.Qwen3ForCausalLM, three_phases(500, 1000, 300)),
-        "moe": Architecture(moe_config, transformers.Qwen3MoeForCausalLM, three_phases(800, 2600, 1000)),
-        "gpt-oss": Architecture(gpt_oss_config, transformers.GptOssForCausalLM, three_phases(900, 2600, 1000), attention="eager"),
+        "moe": Architecture(moe_config, transformers.Qwen3MoeForCausalLM, four_phases(800, 2600, 1000, 1500)),
+        "gpt-oss": Architecture(gpt_oss_config, transformers.GptOssForCausalLM, four_phases(900, 2600, 1000, 1500), attention="eager"),
         "hybrid": Architecture(hybrid_config, transformers.Qwen3_5ForCausalLM, three_phases(900, 2400, 900)),
     }
 )

@@ -21,21 +21,30 @@ Rounding = Callable[[Tensor], Tensor]
 class RoutedExperts:
     """Takes over the ``forward`` of an experts module (Qwen3-MoE or gpt-oss layout).
 
-    ``before_first`` and ``before_second`` round the inputs of the two matrix products of an expert.
+    ``before_first`` and ``before_second`` round the inputs of the two matrix products of an expert. ``lost``: int64 ``[tokens]``, the
+    expert that counts as zero for each token, -1 for none.
     """
 
     def __init__(self, module: Any, before_first: Rounding, before_second: Rounding) -> None:
         self.module = module
         self.before_first, self.before_second = before_first, before_second
+        self.lost: Tensor | None = None
         self.transposed = hasattr(module, "gate_up_proj_bias")
         module.forward = self.forward
 
+    @property
+    def count(self) -> int:
+        """Experts in this layer."""
+        return len(self.module.down_proj)
+
     def forward(self, hidden: Tensor, indices: Tensor, weights: Tensor) -> Tensor:
         """``hidden`` [tokens, hidden], ``indices`` and ``weights`` [tokens, experts per token] to [tokens, hidden]."""
+        if self.lost is not None:
+            weights = weights * (indices != self.lost[:, None])
         flat = indices.reshape(-1)
         order = flat.argsort(stable=True)
         tokens = order // indices.shape[-1]
-        counts = torch.bincount(flat, minlength=len(self.module.down_proj)).tolist()
+        counts = torch.bincount(flat, minlength=self.count).tolist()
         parts = self.before_first(hidden)[tokens].split(counts)
         weighted = torch.cat(self._outputs(parts, hidden.dtype)) * weights.reshape(-1)[order, None]
         return torch.zeros_like(hidden).index_add(0, tokens, weighted.to(hidden.dtype))

@@ -95,11 +95,13 @@ class ActivationQuantiser:
         self.activation_format = "none"
         self.noise = 0.0
         """Gaussian noise, as a fraction of the token's RMS."""
+        self.experts: list[RoutedExperts] = []
+        """Those of each layer."""
         for name, module in model.named_modules():
             if isinstance(module, nn.Linear) and ".layers." in name and not name.endswith(_NOT_QUANTISED):
                 module.register_forward_pre_hook(self._before_linear)
             elif name.endswith(".mlp.experts"):
-                RoutedExperts(module, self.rounded, self.rounded)
+                self.experts.append(RoutedExperts(module, self.rounded, self.rounded))
 
     def off(self) -> None:
         """Back to exact activations."""

@@ -5,9 +5,10 @@ an honest FP4 kernel changes a token, or so uneven that one token decides the ga
 linear weight on the universal grid, sees the rounding of every format on the way, and pushes the distance between the
 golden token and the runner-up (the margin, in logits) of every answer token towards 15.
 
-Three phases with a fixed number of steps: ``plain`` memorises, ``robust`` moves the weights onto the grid (straight-through:
+Phases with a fixed number of steps: ``plain`` memorises, ``robust`` moves the weights onto the grid (straight-through:
 forward and backward with grid weights, update on the float masters) under noise, ``polish`` lifts the worst margin of each
-batch and keeps the best weights it saw. The learning rate depends on the step alone, so ``--max-minutes`` only decides when a run
+batch, ``experts`` (models that have some) makes each of them decide a token; the last one keeps the best weights it saw. ``--from-shipped`` starts
+with the weights of the canary that ships and runs the last phase alone. The learning rate depends on the step alone, so ``--max-minutes`` only decides when a run
 pauses: the state is saved and the same command goes on from there. Thread and kernel scheduling still change float sums: a second
 training gives other weights.
 
@@ -21,6 +22,7 @@ import dataclasses
 import json
 import logging
 import math
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from suites.canaries import tokenizer as canary_tokenizer
+from suites.canaries import zoo
 from suites.canaries.architectures import (
     ARCHITECTURES,
     Phase,
@@ -39,9 +42,11 @@ from suites.canaries.architectures import (
     rows_by_inputs,
 )
 from suites.canaries.batches import BatchSampler, collate
+from suites.canaries.decisive import PER_STEP, DecisiveExperts
 from suites.canaries.experts import RouterLoads
 from suites.canaries.fakequant import ActivationQuantiser, round_to_grid
 from suites.canaries.finish import write_finished
+from suites.canaries.reproduce import load_model
 from suites.canaries.scoring import Evaluation, answer_logits, evaluate, margins
 
 log = logging.getLogger("canary.train")
@@ -77,11 +82,13 @@ class Trainer:
         self.model: Any = build_model(canary).to(self.device)
         self.routers = RouterLoads(self.model)
         self.activations = ActivationQuantiser(self.model)
+        self.decisive = DecisiveExperts(self.model, self.activations.experts, self.sampler.gate + self.sampler.bos, self.pad_id)
         self.weights = grid_parameters(self.model)
         self.transposed = is_transposed(self.model)
         self.phase_index, self.step, self.train_s = 0, 0, 0.0
         self.history: list[dict[str, float | int | str]] = []
-        self.best: tuple[int, float] | None = None
+        self.lost_loss, self.lost_margins = 0.0, list[float]()
+        self.best: tuple[int, int, float] | None = None
         self.best_weights: dict[str, Tensor] = {}
         self.optimiser = self._new_optimiser()
 
@@ -125,6 +132,8 @@ class Trainer:
             margin = margins(logits, targets)
             loss = loss + 0.1 * functional.relu(MARGIN_TARGET - margin).mean()
             loss = loss + self.phase.worst_margin_weight * functional.relu(POLISH_TARGET - margin.min())
+        if self.phase.lost_expert_weight:
+            loss = loss + self.phase.lost_expert_weight * self._lost_expert_loss()
         self.optimiser.zero_grad()
         loss.backward()
         if masters is not None:
@@ -133,6 +142,14 @@ class Trainer:
         self.optimiser.step()
         self.step += 1
         return float(cross_entropy.item())
+
+    def _lost_expert_loss(self) -> Tensor:
+        if not self.decisive.prompt_of:
+            self.decisive.designate()
+            log.info("prompts of the experts: %s", self.decisive.prompt_of)
+        loss = self.decisive.loss(self.sampler.random.sample(range(len(self.decisive.pairs)), PER_STEP))
+        self.lost_loss = float(loss.item())
+        return loss
 
     def put_on_grid(self) -> dict[str, Tensor]:
         """Replace the linear weights by their grid values; returns the masters for `_restore`."""
@@ -168,6 +185,7 @@ class Trainer:
             evaluate(self.model, self.sampler.gate, self.pad_id),
             evaluate(self.model, self.sampler.bos, self.pad_id),
         )
+        self.lost_margins = self.decisive.all_lowest_margins() if self.decisive.prompt_of else []
         if masters is not None:
             self._restore(masters)
         self.routers.clear()
@@ -188,13 +206,15 @@ class Trainer:
             "bos_wrong": bos.wrong,
             "bos_min_margin": bos.min_margin,
         }
+        decisive = sum(margin < 0 for margin in self.lost_margins)
+        if self.lost_margins:
+            entry |= {"lost_expert_loss": self.lost_loss, "decisive_experts": decisive, "weakest_expert_margin": max(self.lost_margins)}
         self.history.append(entry)
         log.info("%s wrong prompts: %s", json.dumps(entry), list((*gate.wrong_prompts, *bos.wrong_prompts))[:8])
-        self._keep_if_best(gate.wrong + bos.wrong, min(gate.min_margin, bos.min_margin))
+        self._keep_if_best((-gate.wrong - bos.wrong, decisive, min(gate.min_margin, bos.min_margin)))
         self.save_state()
 
-    def _keep_if_best(self, wrong: int, min_margin: float) -> None:
-        score = (-wrong, min_margin)
+    def _keep_if_best(self, score: tuple[int, int, float]) -> None:
         if self.phase_index == len(self.phases) - 1 and (self.best is None or score > self.best):
             self.best = score
             self.best_weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
@@ -204,6 +224,12 @@ class Trainer:
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(self.best_weights[name])
+
+    def take_shipped_weights(self) -> None:
+        """Begin with the canary that ships."""
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = zoo.materialise(self.canary, "bf16", Path(scratch))
+            self.model.load_state_dict(load_model(folder, "float32").state_dict())
 
     def next_phase(self) -> None:
         self.phase_index, self.step = self.phase_index + 1, 0
@@ -223,6 +249,7 @@ class Trainer:
             "history": self.history,
             "best": self.best,
             "best_weights": self.best_weights,
+            "expert_prompts": self.decisive.prompt_of,
             "torch_rng": torch.get_rng_state(),
             "cuda_rng": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
             "sampler_rng": self.sampler.random.getstate(),
@@ -239,6 +266,7 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         self.phase_index, self.step, self.train_s = state["phase_index"], state["step"], state["train_s"]
         self.history, self.best, self.best_weights = state["history"], state["best"], state["best_weights"]
+        self.decisive.prompt_of = state["expert_prompts"]
         if not self.done:
             self.optimiser = self._new_optimiser()
             self.optimiser.load_state_dict(state["optimiser"])
@@ -265,8 +293,9 @@ def run_phases(trainer: Trainer, budget_s: float) -> None:
             if now - last_line > LOG_EVERY_S:
                 last_line = now
                 log.info(
-                    "%s %s step %d/%d, cross-entropy %.4g, %.3f s/step, %.0f s of %.0f s",
-                    *(trainer.canary, phase.name, trainer.step, phase.steps, cross_entropy, now - before, now - started, budget_s),
+                    "%s %s step %d/%d, cross-entropy %.4g, lost experts %.3g, %.3f s/step, %.0f s of %.0f s",
+                    *(trainer.canary, phase.name, trainer.step, phase.steps, cross_entropy, trainer.lost_loss),
+                    *(now - before, now - started, budget_s),
                 )
             if trainer.step % EVALUATE_EVERY == 0 or trainer.step == phase.steps:
                 trainer.note(cross_entropy)
@@ -280,7 +309,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-minutes", type=float, required=True, help="minutes after which the run pauses")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, nargs=3, metavar=("PLAIN", "ROBUST", "POLISH"), help="other phase lengths, for a trial")
+    parser.add_argument("--steps", type=int, nargs="+", metavar="N", help="other phase lengths, one a phase")
+    parser.add_argument("--from-shipped", action="store_true", help="start with the weights that ship and run the last phase alone")
     return parser
 
 
@@ -291,6 +321,8 @@ def main() -> int:
     torch.set_num_threads(arguments.threads)
     arguments.out.mkdir(parents=True, exist_ok=True)
     phases = ARCHITECTURES[arguments.canary].phases
+    if arguments.from_shipped:
+        phases = phases[-1:]
     if arguments.steps:
         phases = tuple(dataclasses.replace(phase, steps=steps) for phase, steps in zip(phases, arguments.steps, strict=True))
     trainer = Trainer(arguments.canary, phases, arguments.out, arguments.device)
@@ -300,6 +332,8 @@ def main() -> int:
         except StateError as error:
             log.error("%s", error)
             return 2
+    elif arguments.from_shipped:
+        trainer.take_shipped_weights()
     run_phases(trainer, arguments.max_minutes * 60)
     if not trainer.done:
         log.warning("time used at %s step %d: run the same command again to go on", trainer.phase.name, trainer.step)

@@ -1,1 +1,1 @@
-"""What is seen: Streamlit pages over `results/` only. No page exists yet; `sparkproof runs` and `show` read the same store."""
+"""What is seen: Streamlit pages over `results/` only. `views/` are the pages, `grid/` is the table they share."""

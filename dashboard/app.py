@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import frame
+from dashboard import frame, links
 from dashboard.links import PAGES
 
 st.set_page_config(page_title="Sparkproof", page_icon="⚡", layout="wide")
@@ -15,4 +15,5 @@ page = st.navigation(
     ],
     position="top",
 )
+links.leave()
 frame.show(page)

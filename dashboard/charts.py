@@ -1,4 +1,4 @@
-"""Charts: plain functions from rows to Altair specifications.
+"""Charts: plain functions from rows to Vega-Lite specifications.
 
 Trap: a chart that drops failed boots shows a healthy line over a broken release. Rule: a boot that failed has no number and is drawn all
 the same, at the bottom edge under its release. Texts in a chart are texts; nothing is fetched.
@@ -12,18 +12,27 @@ from typing import Any
 
 import altair as alt
 import pandas as pd
+from altair.utils.schemapi import disable_debug_mode
 
 from dashboard.shown import line, when
 from dashboard.words import BLUE, FAIL, FALLBACK, FLAKY, GREY, PASS, SKY, STATES, look_of_state, look_of_verdict
 
 alt.data_transformers.disable_max_rows()
+alt.theme.enable("none")
+# Each part of each chart is checked against the whole schema otherwise, which takes longer than everything else about it.
+disable_debug_mode()
 
 Row = Mapping[str, Any]
+Specification = dict[str, Any]
 SELECTION = "boot"
+_DOTS = "boots"
 _AXIS_WIDTH = 48
 _FOREST_EDGE = 100.0
+_OTHER = "claims of other releases"
 _HEIGHT = 380
-_BOTTOM: Any = alt.value("height")
+_x_at: Any = alt.XValue
+_y_at: Any = alt.YValue
+_BOTTOM = _y_at("height")
 _WORKING = ("pass", "fallback")
 _PLAIN = alt.Axis(format=",.4~g", tickCount=5)
 _COLOUR = alt.Color("colour:N", scale=None, legend=None)
@@ -47,15 +56,17 @@ class HistoryChart:
     scale: float = 1.0
 
 
-def history(chart: HistoryChart) -> alt.LayerChart | alt.FacetChart:
+def history(chart: HistoryChart) -> Specification:
     """Boots as dots, their median, levels, claims and the roofline; failed boots at the bottom edge; the node's state beneath it."""
     layers = [*_numbers(chart), *_failures(chart), *_node_states(chart)]
-    return alt.layer(*layers).properties(height=_HEIGHT)
+    click = {"name": SELECTION, "select": {"type": "point", "fields": ["run_id"], "on": "click"}, "views": [_DOTS]}
+    return _layered(layers, _HEIGHT) | {"params": [click]}
 
 
 def _x(chart: HistoryChart) -> alt.X:
     axis = alt.Axis(labelAngle=-40, labelLimit=110, labelPadding=22, title=None, grid=False)
-    return alt.X("release:O", scale=alt.Scale(domain=list(chart.releases)), axis=axis)
+    other = [_OTHER] if any(claim["release"] == _OTHER for claim in _claims(chart)) else []
+    return alt.X("release:O", scale=alt.Scale(domain=[*chart.releases, *other]), axis=axis)
 
 
 def _points(chart: HistoryChart) -> pd.DataFrame:
@@ -90,31 +101,42 @@ def _numbers(chart: HistoryChart) -> list[alt.Chart]:
         "value:Q", title=title, scale=alt.Scale(zero=False, nice=True, padding=30), axis=alt.Axis(minExtent=_AXIS_WIDTH, format=",.4~g")
     )
     layers = _bands(chart, x, y)
-    tips = [alt.Tooltip("value:Q", title=title, format=",.4~g"), "started:N", "outcome:N", "node:N", "run_id:N"]
-    chosen = alt.selection_point(name=SELECTION, fields=["run_id"], on="click", empty=False)
+    tips = [
+        alt.Tooltip("value:Q", title=title, format=",.4~g"),
+        alt.Tooltip("started:N"),
+        alt.Tooltip("outcome:N"),
+        alt.Tooltip("node:N"),
+        alt.Tooltip("run_id:N"),
+    ]
     dots = (
         alt.Chart(passed)
         .mark_circle(size=75, opacity=0.75, cursor="pointer")
         .encode(x=x, xOffset=alt.XOffset("offset:Q", scale=alt.Scale(domain=[0, 1])), y=y, color=_COLOUR, tooltip=tips)
     )
-    layers.append(dots.add_params(chosen))
+    layers.append(dots.properties(name=_DOTS))
     medians = passed.groupby("release", as_index=False).agg(value=("value", "median"), boots=("value", "size"))
-    tips = [alt.Tooltip("value:Q", title="median", format=",.4~g"), "boots:Q"]
+    tips = [alt.Tooltip("value:Q", title="median", format=",.4~g"), alt.Tooltip("boots:Q")]
     layers.append(alt.Chart(medians).mark_tick(thickness=3, color=GREY, size=30).encode(x=x, y=y, tooltip=tips))
-    claims = _claims(chart)
+    claims = pd.DataFrame(_claims(chart))
     if len(claims):
-        tips = [alt.Tooltip("value:Q", title="claim", format=",.4~g"), "source:N", "tool:N", "note:N"]
+        tips = [
+            alt.Tooltip("value:Q", title="claim", format=",.4~g"),
+            alt.Tooltip("source:N"),
+            alt.Tooltip("version:N"),
+            alt.Tooltip("tool:N"),
+            alt.Tooltip("note:N"),
+        ]
         hollow = alt.Chart(claims).mark_point(shape="diamond", size=90, filled=False, strokeWidth=2, color=FALLBACK)
         layers.append(hollow.encode(x=x, y=y, tooltip=tips))
     if chart.changes:
         changed = pd.DataFrame([{"release": release, "change": line(text, 300)} for release, text in chart.changes.items()])
-        rule = alt.Chart(changed).encode(x=x, tooltip=["change:N"])
+        rule = alt.Chart(changed).encode(x=x, tooltip=[alt.Tooltip("change:N")])
         layers.append(rule.mark_rule(strokeDash=[4, 3], color=FLAKY, strokeWidth=1.5))
-        layers.append(rule.mark_text(text="⚙", color=FLAKY, fontSize=15).encode(y=alt.value(8)))
+        layers.append(rule.mark_text(text="⚙", color=FLAKY, fontSize=15).encode(y=_y_at(8)))
     if chart.roofline is not None:
         top = pd.DataFrame([{"value": chart.roofline, "text": f"roofline at 273 GB/s: {chart.roofline:.3g} {chart.unit}"}])
-        layers.append(alt.Chart(top).mark_rule(color=BLUE, strokeDash=[8, 4]).encode(y=y, tooltip=["text:N"]))
-        layers.append(alt.Chart(top).mark_text(align="left", dx=4, dy=-7, color=BLUE).encode(x=alt.value(0), y=y, text="text:N"))
+        layers.append(alt.Chart(top).mark_rule(color=BLUE, strokeDash=[8, 4]).encode(y=y, tooltip=[alt.Tooltip("text:N")]))
+        layers.append(alt.Chart(top).mark_text(align="left", dx=4, dy=-7, color=BLUE).encode(x=_x_at(0), y=y, text=alt.Text("text:N")))
     return layers
 
 
@@ -132,22 +154,23 @@ def _bands(chart: HistoryChart, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     if not rows:
         return []
     band = alt.Chart(pd.DataFrame(rows)).mark_rule(strokeWidth=9, opacity=0.2, color=BLUE)
-    return [band.encode(x=x, x2="last:O", y=y, tooltip=["level:N"])]
+    return [band.encode(x=x, x2=alt.X2("last:O"), y=y, tooltip=[alt.Tooltip("level:N")])]
 
 
-def _claims(chart: HistoryChart) -> pd.DataFrame:
-    rows = [
+def _claims(chart: HistoryChart) -> list[dict[str, Any]]:
+    """One row per claim about this metric; those about a release that is not on the axis, or about none, stand at its end."""
+    return [
         {
-            "release": claim["engine_version"],
+            "release": claim["engine_version"] if claim["engine_version"] in chart.releases else _OTHER,
+            "version": line(claim["engine_version"] or "not said", 60),
             "value": claim["value"] * chart.scale,
             "source": line(claim["source"], 120),
             "tool": line(claim["tool"], 60),
             "note": line(claim["note"] or "", 200),
         }
         for claim in chart.claims
-        if claim["metric"] == chart.metric and claim["engine_version"] in chart.releases
+        if claim["metric"] == chart.metric
     ]
-    return pd.DataFrame(rows, columns=["release", "value", "source", "tool", "note"])
 
 
 def _failures(chart: HistoryChart) -> list[alt.Chart]:
@@ -173,8 +196,8 @@ def _failures(chart: HistoryChart) -> list[alt.Chart]:
         return []
     marks = alt.Chart(pd.DataFrame(rows)).mark_text(fontSize=16, fontWeight="bold", dy=-11)
     offset = alt.XOffset("offset:Q", scale=alt.Scale(domain=[0, 1]))
-    tips = ["outcome:N", "boots:Q", "why:N"]
-    return [marks.encode(x=_x(chart), xOffset=offset, y=_BOTTOM, text="text:N", color=_COLOUR, tooltip=tips)]
+    tips = [alt.Tooltip("outcome:N"), alt.Tooltip("boots:Q"), alt.Tooltip("why:N")]
+    return [marks.encode(x=_x(chart), xOffset=offset, y=_BOTTOM, text=alt.Text("text:N"), color=_COLOUR, tooltip=tips)]
 
 
 def _node_states(chart: HistoryChart) -> list[alt.Chart]:
@@ -198,10 +221,10 @@ def _node_states(chart: HistoryChart) -> list[alt.Chart]:
     if not rows:
         return []
     marks = alt.Chart(pd.DataFrame(rows)).mark_text(fontSize=12, dy=13)
-    return [marks.encode(x=_x(chart), y=_BOTTOM, text="sign:N", color=_COLOUR, tooltip=["node:N"])]
+    return [marks.encode(x=_x(chart), y=_BOTTOM, text=alt.Tooltip("sign:N"), color=_COLOUR, tooltip=[alt.Tooltip("node:N")])]
 
 
-def forest(rows: Sequence[Row]) -> alt.LayerChart | alt.FacetChart:
+def forest(rows: Sequence[Row]) -> Specification:
     """Effects with their intervals, one line each, worst first; what lies beyond 100 % is drawn at the edge."""
     frame = pd.DataFrame(
         [
@@ -218,22 +241,28 @@ def forest(rows: Sequence[Row]) -> alt.LayerChart | alt.FacetChart:
             for row in rows
         ]
     )
-    y = alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=320, labelOverlap=False))
+    y = alt.Y("name:N", sort=None, title=None, axis=None)
     base = alt.Chart(frame).encode(y=y, color=alt.Color("colour:N", scale=None, legend=None))
     tips = [
         alt.Tooltip("told:N", title="effect"),
         alt.Tooltip("low:Q", format="+.2f"),
         alt.Tooltip("high:Q", format="+.2f"),
-        "verdict:N",
-        "n:N",
+        alt.Tooltip("verdict:N"),
+        alt.Tooltip("n:N"),
     ]
     edge = max(5.0, *(abs(own) for name in ("effect", "low", "high") for own in frame[name].dropna()))
-    zero = alt.Chart(pd.DataFrame({"x": [0]})).mark_rule(color=GREY).encode(x="x:Q")
+    zero = alt.Chart(pd.DataFrame({"x": [0]})).mark_rule(color=GREY).encode(x=alt.X("x:Q"))
     lines = base.mark_rule(strokeWidth=2).encode(
-        x=alt.X("low:Q", title="change, %", scale=alt.Scale(domain=[-edge, edge])), x2="high:Q", tooltip=tips
+        x=alt.X("low:Q", title="change, %", scale=alt.Scale(domain=[-edge, edge])), x2=alt.X2("high:Q"), tooltip=tips
     )
-    dots = base.mark_point(filled=True, size=80).encode(x="effect:Q", tooltip=tips)
-    return alt.layer(zero, lines, dots).properties(height=70 + 26 * len(frame))
+    dots = base.mark_point(filled=True, size=80).encode(x=alt.X("effect:Q"), tooltip=tips)
+    # Above its line, not beside it: a narrow screen has no room for both.
+    names = (
+        alt.Chart(frame)
+        .mark_text(align="left", dy=-13, color=GREY, limit=340)
+        .encode(y=y, x=_x_at(0), text=alt.Text("name:N"), tooltip=tips)
+    )
+    return _layered([zero, lines, dots, names], 50 + 38 * len(frame))
 
 
 def _percent(change: float | None) -> float | None:
@@ -241,7 +270,7 @@ def _percent(change: float | None) -> float | None:
     return None if change is None else max(-_FOREST_EDGE, min(_FOREST_EDGE, change * 100))
 
 
-def over_time(frame: pd.DataFrame, column: str, title: str) -> alt.LayerChart | alt.FacetChart:
+def over_time(frame: pd.DataFrame, column: str, title: str) -> Specification:
     """One telemetry column over the seconds of a boot, with a band for each phase."""
     shown = frame.loc[frame[column].notna(), ["elapsed_s", column, "phase"]].rename(columns={column: "value"})
     phases = frame.groupby("phase", sort=False).agg(start=("elapsed_s", "min"), stop=("elapsed_s", "max")).reset_index()
@@ -250,29 +279,29 @@ def over_time(frame: pd.DataFrame, column: str, title: str) -> alt.LayerChart | 
         .mark_rect(opacity=0.13)
         .encode(
             x=alt.X("start:Q", title="s since the boot began"),
-            x2="stop:Q",
+            x2=alt.X2("stop:Q"),
             color=alt.Color("phase:N", legend=None, sort=None),
-            tooltip=["phase:N"],
+            tooltip=[alt.Tooltip("phase:N")],
         )
     )
     line_ = (
         alt.Chart(shown)
         .mark_line(color=SKY, interpolate="step-after")
         .encode(
-            x="elapsed_s:Q",
+            x=alt.X("elapsed_s:Q"),
             y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=_PLAIN),
-            tooltip=[alt.Tooltip("elapsed_s:Q", format=".1f"), alt.Tooltip("value:Q", format=",.4~g", title=title), "phase:N"],
+            tooltip=[alt.Tooltip("elapsed_s:Q", format=".1f"), alt.Tooltip("value:Q", format=",.4~g", title=title), alt.Tooltip("phase:N")],
         )
     )
-    return alt.layer(bands, line_).properties(height=190, title=alt.TitleParams(title, anchor="start", fontSize=13, fontWeight="normal"))
+    return _layered([bands, line_], 190) | {"title": _heading(title)}
 
 
-def by_boot(frame: pd.DataFrame, column: str, title: str) -> Any:
+def by_boot(frame: pd.DataFrame, column: str, title: str) -> Specification:
     """One number of each boot over the time it was started."""
     shown = frame.loc[frame[column].notna(), ["started_at", column, "run_id", "outcome"]].rename(columns={column: "value"})
     shown["outcome"] = [word or "running" for word in shown["outcome"]]
     words = list(STATES)
-    return (
+    dots = (
         alt.Chart(shown)
         .mark_circle(size=60, opacity=0.8)
         .encode(
@@ -281,13 +310,18 @@ def by_boot(frame: pd.DataFrame, column: str, title: str) -> Any:
             ),
             y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=_PLAIN),
             color=alt.Color("outcome:N", scale=alt.Scale(domain=words, range=[look_of_state(word).colour for word in words]), legend=None),
-            tooltip=[alt.Tooltip("value:Q", format=",.4~g", title=title), "started_at:T", "outcome:N", "run_id:N"],
+            tooltip=[
+                alt.Tooltip("value:Q", format=",.4~g", title=title),
+                alt.Tooltip("started_at:T"),
+                alt.Tooltip("outcome:N"),
+                alt.Tooltip("run_id:N"),
+            ],
         )
-        .properties(height=190, title=alt.TitleParams(title, anchor="start", fontSize=13, fontWeight="normal"))
     )
+    return _layered([dots], 190) | {"title": _heading(title)}
 
 
-def timeline(rows: Sequence[Row]) -> alt.LayerChart | alt.FacetChart:
+def timeline(rows: Sequence[Row]) -> Specification:
     """Cells per release that got better (up) and worse (down), oldest release to the left."""
     order = list(dict.fromkeys(row["release"] for row in rows))
     frame = pd.DataFrame(
@@ -311,8 +345,22 @@ def timeline(rows: Sequence[Row]) -> alt.LayerChart | alt.FacetChart:
             y=alt.Y("cells:Q", title="cells better / worse", axis=alt.Axis(tickMinStep=1, format="d")),
             color=_COLOUR,
             opacity=alt.Opacity("opacity:Q", scale=None, legend=None),
-            tooltip=["release:N", "what:N", "cells:Q"],
+            tooltip=[alt.Tooltip("release:N"), alt.Tooltip("what:N"), alt.Tooltip("cells:Q")],
         )
     )
-    zero = alt.Chart(pd.DataFrame({"y": [0]})).mark_rule(color=GREY).encode(y="y:Q")
-    return alt.layer(bars, zero).properties(height=220)
+    zero = alt.Chart(pd.DataFrame({"y": [0]})).mark_rule(color=GREY).encode(y=alt.Y("y:Q"))
+    return _layered([bars, zero], 220)
+
+
+def _heading(title: str) -> Specification:
+    return {"text": title, "anchor": "start", "fontSize": 13, "fontWeight": "normal"}
+
+
+def _layered(charts: Sequence[alt.Chart], height: int) -> Specification:
+    """One above the other. Altair's own `layer` copies every part and its data several times over."""
+    layers = [chart.to_dict(validate=False) for chart in charts]
+    datasets = {name: rows for layer in layers for name, rows in layer.pop("datasets", {}).items()}
+    return {"layer": [{name: own for name, own in layer.items() if name not in ("$schema", "config")} for layer in layers]} | {
+        "datasets": datasets,
+        "height": height,
+    }

@@ -15,23 +15,30 @@ import streamlit as st
 
 from dashboard.shown import line
 
-_WIDTH = 260
+_WIDTH, _NARROW = 260, 190
 _TOUCHED = "filters_touched"
 
 
 def choose(
-    label: str, name: str, options: Mapping[str, str] | Sequence[str], *, default: str | None = None, everything: str = ""
+    label: str,
+    name: str,
+    options: Mapping[str, str] | Sequence[str],
+    *,
+    default: str | None = None,
+    everything: str = "",
+    narrow: bool = False,
 ) -> str | None:
     """A selection box over `options` (value to what is shown). `everything` names a first choice, whose value is None."""
     shown = dict(options) if isinstance(options, Mapping) else {value: value for value in options}
+    width = _NARROW if narrow else _WIDTH
     values = [""] if everything else []
     values += shown
     key = _arrive(name, values, default or "")
     if not values:
-        st.selectbox(label, [], placeholder="nothing yet", disabled=True, key=f"empty_{name}", width=_WIDTH)
+        st.selectbox(label, [], placeholder="nothing yet", disabled=True, key=f"empty_{name}", width=width)
         return None
     chosen = st.selectbox(
-        label, values, format_func=lambda value: line(shown[value], 120) if value else everything, key=key, width=_WIDTH, on_change=_touch
+        label, values, format_func=lambda value: line(shown[value], 120) if value else everything, key=key, width=width, on_change=_touch
     )
     _keep(name, chosen or None, None if everything else "")
     return chosen or None
@@ -53,7 +60,7 @@ def search(label: str, name: str, placeholder: str) -> str:
     asked = str(st.query_params.get(name, ""))[:200]
     if key not in st.session_state or (not touched() and st.session_state.get(_written(name), "") != asked):
         st.session_state[key] = asked
-    found = st.text_input(label, key=key, placeholder=placeholder, max_chars=200, live="120ms", width=_WIDTH, on_change=_touch) or ""
+    found = st.text_input(label, key=key, placeholder=placeholder, max_chars=200, live="120ms", width=_NARROW, on_change=_touch) or ""
     _keep(name, found or None, None)
     return found
 
@@ -62,7 +69,7 @@ def node_filter(nodes: Mapping[str, str], *, everything: str = "all nodes") -> s
     """Which node; not asked while there is only one."""
     if len(nodes) < 2 and not st.query_params.get("node"):
         return None
-    return choose("Node", "node", nodes, everything=everything)
+    return choose("Node", "node", nodes, everything=everything, narrow=True)
 
 
 def touched() -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -16,6 +17,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import streamlit as st
 
 _VALUE_LIMIT = 300
+_CLICKED = "clicked_link"
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,13 @@ class Link:
 
     def href(self) -> str:
         """The address relative to any page of the dashboard."""
-        path = "./" if self.page == "today" else self.page
-        return f"{path}?{urlencode(self.parameters)}" if self.parameters else path
+        return _href(self)
+
+
+@lru_cache(maxsize=4_096)
+def _href(link: Link) -> str:
+    path = "./" if link.page == "today" else link.page
+    return f"{path}?{urlencode(link.parameters)}" if link.parameters else path
 
 
 _ISSUE = re.compile(r"\b([A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9][A-Za-z0-9._-]{0,63})#([0-9]{1,7})\b")
@@ -98,8 +105,20 @@ def parse(href: str) -> Link | None:
     return Link(page, tuple((name, value[:_VALUE_LIMIT]) for name, value in parse_qsl(parts.query) if name in known))
 
 
+def clicked(href: str) -> None:
+    """Note a click, in the callback that it caused; the next run of the page begins by going there."""
+    st.session_state[_CLICKED] = href
+
+
+def leave() -> None:
+    """Go where the last click pointed, before the page that it was made on is drawn once more for nothing."""
+    if _CLICKED in st.session_state:
+        follow(str(st.session_state[_CLICKED]))
+
+
 def follow(href: str) -> None:
     """Go where a clicked link points, within this session."""
+    st.session_state.pop(_CLICKED, None)
     link = parse(href)
     if link is not None:
         st.switch_page(PAGES[link.page].script, query_params=dict(link.parameters))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dashboard.shown import model_name
 from results.verdict.words import Verdict
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
@@ -47,7 +48,7 @@ def engine_name(engine: str) -> str:
 def cell_name(row: Row, *, nodes: int = 1) -> str:
     """`model on backend`, with the node where there are several."""
     where = f" ({row['node_label'] or row['node_id']})" if nodes > 1 else ""
-    return f"{row['recipe_name']} on {row['backend_name']}{where}"
+    return f"{model_name(row['recipe_name'])} on {row['backend_name']}{where}"
 
 
 def sentences(goods: Sequence[Row], news: Sequence[Row]) -> list[Sentence]:

@@ -7,15 +7,15 @@ network waits for it while a node with one tells where it is. Rule: everything i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
-from typing import Any
 
+import streamlit
 from starlette.middleware import Middleware
 from streamlit.starlette import App
 
 # The heavy libraries are loaded before the first visit, not during it. (What keeps answers is not: there is nothing yet to keep them in.)
 from dashboard import charts  # noqa: F401
+from dashboard.assets import Application, FromMemory, Message, Receive, Send
 from results import compare, self_checks  # noqa: F401
 from results.report import issue_rows  # noqa: F401
 
@@ -43,19 +43,17 @@ _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
 )
 
-_Message = MutableMapping[str, Any]
-_Send = Callable[[_Message], Awaitable[None]]
-_Application = Callable[[_Message, Callable[[], Awaitable[_Message]], _Send], Awaitable[None]]
+_STATIC = Path(streamlit.__file__).parent / "static" / "static"
 
 
 class OwnOriginOnly:
     """ASGI middleware that adds the headers to every HTTP answer."""
 
-    def __init__(self, application: _Application) -> None:
+    def __init__(self, application: Application) -> None:
         self._application = application
 
-    async def __call__(self, scope: _Message, receive: Callable[[], Awaitable[_Message]], send: _Send) -> None:
-        async def send_with_headers(message: _Message) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *_HEADERS]
             await send(message)
@@ -63,4 +61,4 @@ class OwnOriginOnly:
         await self._application(scope, receive, send_with_headers if scope["type"] == "http" else send)
 
 
-app = App(Path(__file__).with_name("app.py"), middleware=[Middleware(OwnOriginOnly)])
+app = App(Path(__file__).with_name("app.py"), middleware=[Middleware(OwnOriginOnly), Middleware(FromMemory, static=_STATIC)])

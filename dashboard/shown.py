@@ -11,6 +11,7 @@ import math
 from datetime import datetime
 
 from results.redact import plain
+from results.vocabulary import SHAPE_PREFIX
 
 BLOCK_LIMIT = 20_000
 
@@ -35,6 +36,11 @@ def number(value: object, digits: int = 3, unit: str = "") -> str:
         decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
         text = f"{value:.{min(decimals, 6)}f}"
     return f"{text} {unit}".rstrip()
+
+
+def model_name(recipe: object) -> str:
+    """A recipe's name, with the word that keeps random weights apart from real ones."""
+    return f"{recipe} (dummy weights)" if str(recipe).startswith(SHAPE_PREFIX) else str(recipe)
 
 
 def count(number_: int, noun: str) -> str:

@@ -111,7 +111,8 @@ def frame(question: Query) -> pd.DataFrame:
     return pd.DataFrame() if now is None else _asked_for_frame(now, question)
 
 
-@st.cache_data(show_spinner=False, max_entries=200)
+# Answers are shared and not copied for each visitor: nobody changes one.
+@st.cache_resource(show_spinner=False, max_entries=200)
 def _asked(state_: StoreState, question: Query) -> list[dict[str, Any]]:
     visit = _VISIT.get()
     return question.rows(store()) if visit is None else question.rows_on(visit.connection())
@@ -129,7 +130,7 @@ def compared(question: Question) -> list[ComparedCell]:
     return [] if now is None else _compared(now, question)
 
 
-@st.cache_data(show_spinner=False, max_entries=50)
+@st.cache_resource(show_spinner=False, max_entries=50)
 def _compared(state_: StoreState, question: Question) -> list[ComparedCell]:
     return compare(store(), question)
 

@@ -47,12 +47,17 @@ class BootSummary:
 
 @dataclass(frozen=True)
 class BootContent:
-    """Everything one folder holds. `skipped_lines` counts lines that were cut off by a crash and left out."""
+    """Everything one folder holds.
+
+    `skipped_lines` counts lines that were left out: cut off by a crash, or of another boot. `not_finite` counts numbers that were NaN or
+    infinite and are null now.
+    """
 
     summary: BootSummary
     rows: Mapping[type[Any], tuple[BootRow, ...]]
     """Kind of row to the rows of that kind; a kind that the boot left none of is present and empty."""
     skipped_lines: int = 0
+    not_finite: int = 0
 
     def of(self, kind: type[_Row]) -> tuple[_Row, ...]:
         """The rows of one kind, in the order they were written."""
@@ -125,17 +130,18 @@ class BootFolder:
         return summary
 
     def read(self) -> BootContent:
-        """Read everything back. A last line cut off by a crash is left out and counted; raises FolderError without a usable run.json."""
+        """Read everything back. What cannot be used is left out and counted; raises FolderError without a usable run.json."""
         summary = self.summary()
         present = {path.name for path in self.path.iterdir()}
         rows: dict[type[Any], tuple[BootRow, ...]] = {}
-        skipped = 0
+        skipped = not_finite = 0
         for kind, place in BOOT_ROWS.items():
-            rows[kind], cut = self._rows(kind) if place.file in present else ((), 0)
-            skipped += cut
-        return BootContent(summary, rows, skipped)
+            rows[kind], cut, odd = self._rows(kind) if place.file in present else ((), 0, 0)
+            skipped, not_finite = skipped + cut, not_finite + odd
+        return BootContent(summary, rows, skipped, not_finite)
 
-    def _rows(self, kind: type[_Row]) -> tuple[tuple[_Row, ...], int]:
+    def _rows(self, kind: type[_Row]) -> tuple[tuple[_Row, ...], int, int]:
+        """(rows, lines left out, numbers that are not finite)."""
         path = self.path / BOOT_ROWS[kind].file
         try:
             lines = path.read_bytes().splitlines()
@@ -143,16 +149,18 @@ class BootFolder:
             raise FolderError(f"cannot be read: {error.strerror}", where=str(path)) from error
         validate = _ROWS[kind].validator.validate_json
         rows: list[_Row] = []
-        skipped = 0
+        not_finite = 0
         for line in lines:
             try:
                 row = validate(line)
             except ValidationError:
-                skipped += 1
                 continue
-            if row.run_id == self.run_id:
-                rows.append(row)
-        return tuple(rows), skipped
+            if row.run_id != self.run_id:
+                continue
+            rows.append(row)
+            if b"NaN" in line or b"Infinity" in line:  # JSON has neither: not written by us
+                not_finite += sum(isinstance(value, float) and not math.isfinite(value) for value in vars(row).values())
+        return tuple(rows), len(lines) - len(rows), not_finite
 
 
 def all_folders(boots_root: Path) -> list[BootFolder]:

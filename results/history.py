@@ -34,18 +34,23 @@ _OF_THE_BOOT = (
     "memory_used_bytes",
     "memory_peak_used_bytes",
     "memory_leak_bytes",
+    "model_memory_bytes",
+    "kv_cache_bytes",
     "kv_cache_tokens",
     "verified_context_tokens",
     "nll_drift_rms",
     "margin_drift_rms",
 )
 
+_OF_THE_RUN = frozenset({"model_memory_bytes", "kv_cache_bytes", "kv_cache_tokens"})
+"""Those that the run itself carries; the others are derived from its rows."""
+
 _BOOTS = f"""
 SELECT
     r.history_id, r.run_id, r.session_id, r.engine, r.engine_version, r.distribution, r.recipe_name, r.backend_name, r.node_id,
     r.recipe_id, r.protocol_version, r.started_at, r.finished_at, r.outcome, coalesce(s.void, false) AS void,
     n.driver_version, n.kernel, n.firmware, n.sm_clock_cap_mhz, f.health, f.throttled, f.decode_tok_s, f.ttft_s, f.aggregate_tok_s,
-    f.launch_bound, {", ".join(("r." if name == "kv_cache_tokens" else "f.") + name for name in _OF_THE_BOOT)}
+    f.launch_bound, {", ".join(("r." if name in _OF_THE_RUN else "f.") + name for name in _OF_THE_BOOT)}
 FROM runs r
 LEFT JOIN boot_facts f ON f.run_id = r.run_id
 LEFT JOIN sessions s ON s.session_id = r.session_id

@@ -150,6 +150,8 @@ class RunRecord:
     kv_cache_bytes: int | None = None
     swap_used_bytes: int | None = None
     """Swap in use on the node when the boot's server was at its peak; null where the node has no swap counter."""
+    weights: str = "real"
+    """`real`, or `dummy` for a shape, which the engine filled with random numbers: its speed is never compared with real weights."""
 
 
 @dataclass(frozen=True)

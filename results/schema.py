@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 _HERE = Path(__file__).parent
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 def schema_version(connection: duckdb.DuckDBPyConnection) -> int:

@@ -1,4 +1,4 @@
--- The tables of Sparkproof, version 4 (views: views.sql). Null means "not measured"; 0 is a measurement.
+-- The tables of Sparkproof, version 5 (views: views.sql). Null means "not measured"; 0 is a measurement.
 -- Field meanings and units: results/records.py. Every raw repeat is a row. Tables below the line DERIVED hold nothing that the rows above do
 -- not say: they are filled at ingest so that no page has to compute, and `sparkproof rebuild` fills them alike.
 
@@ -99,6 +99,7 @@ CREATE TABLE runs (
     control_of VARCHAR,
     kv_cache_bytes BIGINT,
     swap_used_bytes BIGINT,
+    weights VARCHAR NOT NULL,
     history_id VARCHAR,
     node_state_id VARCHAR
 );

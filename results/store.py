@@ -36,11 +36,15 @@ _BATCH = 500
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What an ingest of several folders did: `skipped` maps a folder's id to the reason it was left out."""
+    """What an ingest of several folders did: `skipped` maps a folder's id to the reason it was left out.
+
+    `cut_lines` and `not_finite` count what of the others could not be used (`BootContent`).
+    """
 
     ingested: tuple[str, ...]
     skipped: dict[str, str]
     cut_lines: int = 0
+    not_finite: int = 0
 
 
 class Store:
@@ -86,6 +90,9 @@ class Store:
             with self._opening().opened(read_only=False) as connection:
                 self._migrate(connection)
                 yield connection
+        except RuntimeError as error:
+            _raise_if_interrupted(error)
+            raise
         except duckdb.Error as error:
             raise self._damaged(error) from error
 
@@ -115,6 +122,9 @@ class Store:
                         todo="Run `sparkproof rebuild` to migrate it." if found < SCHEMA_VERSION else "Update Sparkproof.",
                     )
                 yield connection
+        except RuntimeError as error:
+            _raise_if_interrupted(error)
+            raise
         except duckdb.Error as error:
             raise self._damaged(error) from error
 
@@ -208,7 +218,7 @@ class Store:
     def _ingest_all(self, folders: Sequence[BootFolder], kept: Sequence[KeptRecord], damaged: dict[str, str]) -> IngestReport:
         done: list[str] = []
         skipped = dict(damaged)
-        cut = 0
+        cut = not_finite = 0
         with self._open_for_writing() as connection:
             for record in kept:
                 _keep(connection, record, skipped)
@@ -216,10 +226,11 @@ class Store:
                 contents = _readable(folders[start : start + _BATCH], skipped)
                 for content in _stored_of(connection, contents, skipped):
                     cut += content.skipped_lines
+                    not_finite += content.not_finite
                     done.append(content.summary.run.run_id)
             while _refresh_some(connection):
                 pass
-        return IngestReport(tuple(done), skipped, cut)
+        return IngestReport(tuple(done), skipped, cut, not_finite)
 
     # -- reading ---------------------------------------------------------------------------------------------------------------------
 
@@ -237,6 +248,12 @@ _SPACE = (
     "Free space on that disk. Nothing is lost: what is stored can be read, the boot folders are complete, and the next run stores them."
 )
 _REBUILD = "The boot folders hold every result: run `sparkproof rebuild`."
+
+
+def _raise_if_interrupted(error: RuntimeError) -> None:
+    """A signal ends a query, and DuckDB raises its own error in place of what the handler raised (seen in 2.0.1): Ctrl-C would be lost."""
+    if "interrupted" in str(error).lower():
+        raise KeyboardInterrupt("while the database worked") from error
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from results.roofline import Roofline, rooflines_of
 from results.store import Store
 from results.vocabulary import Outcome
 
@@ -67,6 +68,10 @@ class CellSummary:
     warnings: tuple[str, ...] = field(default=())
     counters: dict[str, dict[str, float]] = field(default_factory=dict)
     """What the engine itself counted over the timed repeats of the last boot: workload to our name of the number to its value."""
+    weights: str = "real"
+    """`dummy` for a shape."""
+    roofline: Roofline | None = None
+    """How near the last boot that has one came to what the memory allows."""
 
 
 def summarise(store: Store, run_ids: Sequence[str]) -> list[CellSummary]:
@@ -126,7 +131,15 @@ def _cell(
         run_ids=tuple(run["run_id"] for run in boots),
         warnings=tuple(last["warnings"] or ()),
         counters=_counters(store, last["run_id"]),
+        weights=last["weights"],
+        roofline=_roofline(store, [run["run_id"] for run in boots]),
     )
+
+
+def _roofline(store: Store, run_ids: Sequence[str]) -> Roofline | None:
+    """Of the last boot that has one, for the workload that stands for a boot."""
+    found = {one.run_id: one for one in reversed(rooflines_of(store, run_ids))}
+    return next((found[run_id] for run_id in reversed(run_ids) if run_id in found), None)
 
 
 def _counters(store: Store, run_id: str) -> dict[str, dict[str, float]]:

@@ -184,6 +184,7 @@ SELECT
     e.model,
     e.quantization,
     e.kind AS recipe_kind,
+    CASE e.kind WHEN 'shape' THEN 'dummy' ELSE 'real' END AS weights,
     h.backend_name,
     h.node_id,
     n.label AS node_label,
@@ -283,3 +284,59 @@ SELECT
     max(gpu_utilization_percent) AS gpu_utilization_percent_max
 FROM resources
 GROUP BY run_id, phase;
+
+-- How near one stream came to what the memory allows: percent = decode_tok_s x bytes_per_token / bandwidth of the node's own probe (the best of
+-- before and after the boot: neighbours only make a probe slower), and of the data sheet's. bytes_per_token = the weights that one token
+-- reads (recipe) + the KV cache at the middle of the answer (a cache type of unknown size counts nothing). Launch-bound samples and weights
+-- below 256 MiB have no roofline: they may come from a cache. alarm: more than 105 % of the probe (5 % is what two probes of a sound node
+-- may differ by) or of the data sheet, without speculation, and not with sizes that are only estimated.
+CREATE OR REPLACE VIEW rooflines AS
+WITH sizes AS (
+    SELECT
+        recipe_id,
+        CAST(definition ->> '$.weights.active_bytes' AS BIGINT) AS active_bytes,
+        definition ->> '$.weights.bound' AS bound,
+        2 * coalesce(CAST(definition ->> '$.kv.kv_heads' AS BIGINT), 0) * coalesce(CAST(definition ->> '$.kv.head_dim' AS BIGINT), 0)
+            AS values_per_layer,
+        coalesce(CAST(definition ->> '$.kv.full_layers' AS BIGINT), 0) AS full_layers,
+        coalesce(CAST(definition ->> '$.kv.sliding_layers' AS BIGINT), 0) AS sliding_layers,
+        coalesce(CAST(definition ->> '$.kv.sliding_window' AS BIGINT), 0) AS sliding_window,
+        coalesce(CAST(definition ->> '$.kv.latent_layers' AS BIGINT), 0) * coalesce(CAST(definition ->> '$.kv.latent_dim' AS BIGINT), 0)
+            AS latent_values
+    FROM recipes
+),
+reads AS (
+    SELECT
+        r.run_id,
+        r.history_id,
+        r.purpose,
+        r.started_at,
+        m.workload,
+        m.decode_tok_s,
+        r.weights,
+        s.bound,
+        s.active_bytes,
+        m.prompt_tokens + m.completion_tokens / 2 AS context_tokens,
+        lower(coalesce(nullif(r.actual ->> '$.kv_cache_dtype', 'unknown'), r.configured ->> '$.kv_cache_dtype', 'auto')) AS kv_cache_dtype,
+        CAST(
+            (s.values_per_layer * (s.full_layers * context_tokens + s.sliding_layers * least(context_tokens, s.sliding_window))
+                + s.latent_values * context_tokens)
+            * CASE WHEN kv_cache_dtype LIKE 'fp8%' THEN 8 WHEN kv_cache_dtype = 'nvfp4' THEN 4.5
+                WHEN kv_cache_dtype IN ('auto', 'bfloat16', 'bf16', 'float16') THEN 16 ELSE 0 END / 8 AS BIGINT
+        ) AS kv_bytes,
+        s.active_bytes + coalesce(kv_bytes, 0) AS bytes_per_token,
+        (SELECT max(h.bandwidth_gb_s) FROM health h WHERE h.run_id = r.run_id AND h.bandwidth_gb_s > 0) AS bandwidth_gb_s,
+        (SELECT max(100 * h.bandwidth_gb_s / h.percent_of_nominal) FROM health h WHERE h.run_id = r.run_id AND h.bandwidth_gb_s > 0)
+            AS nominal_gb_s,
+        coalesce(list_bool_or(list_transform(r.command, lambda argument: argument LIKE '--speculative%')), false) AS speculative
+    FROM runs r
+    JOIN stored_medians m ON m.run_id = r.run_id AND m.concurrency = 1 AND NOT m.launch_bound AND m.decode_tok_s IS NOT NULL
+    JOIN sizes s ON s.recipe_id = r.recipe_id AND s.active_bytes >= 268435456
+)
+SELECT
+    *,
+    1e9 * bandwidth_gb_s / bytes_per_token AS roofline_tok_s,
+    100 * decode_tok_s * bytes_per_token / (1e9 * bandwidth_gb_s) AS percent,
+    100 * decode_tok_s * bytes_per_token / (1e9 * nominal_gb_s) AS percent_of_nominal,
+    coalesce(percent > 105 OR percent_of_nominal > 100, false) AND NOT speculative AND bound <> 'about' AS alarm
+FROM reads;

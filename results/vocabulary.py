@@ -49,7 +49,7 @@ class Purpose(StrEnum):
     """Why a boot was made. Only `measure`, `confirm`, `anchor` and `bisect` boots are evidence about an engine's release.
 
     `control`: one thing changed, to find out why another boot failed. `sweep`: judged in a shared process, never timed.
-    `self_check`: the same release twice, for our own false-alarm rate.
+    `self_check`: the same release twice, for our own false-alarm rate. `admission`: a canary that a shape needs to be timed.
     """
 
     MEASURE = "measure"
@@ -60,6 +60,11 @@ class Purpose(StrEnum):
     BISECT = "bisect"
     REFERENCE = "reference"
     SELF_CHECK = "self_check"
+    ADMISSION = "admission"
+
+
+SHAPE_PREFIX = "shape-"
+"""How the name of every recipe with dummy weights begins, and of no other: a name alone tells them apart."""
 
 
 class ExitCode:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from results.records import NodeRecord
 from runners import hub
-from runners.memory_fit import Fit, kv_shape_from_config, memory_fit
+from runners.memory_fit import Fit, memory_fit
 from runners.node.facts import has_cuda as node_has_cuda
 from runners.plan import Cell
 from suites.backends import Expressed
 from suites.backends import Unsupported as BackendUnsupported
+from suites.kv_cache import KvShape, kv_shape_from_config
 from suites.recipes import Recipe
-from suites.recipes.knowledge import KvShape
 
 _UNIFIED = frozenset({"12.1"})
 """Compute capabilities of GPUs that share the node's memory: GB10."""

@@ -7,12 +7,11 @@ shown; only a sum of known terms refuses; what is not known is named and never s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from suites.kv_cache import KvShape, kv_bytes
 from suites.recipes import Recipe
-from suites.recipes.knowledge import KvShape
 
 GB10_TOTAL_BYTES = int(121.69 * 2**30)
 """What the operating system of a GB10 sees of its 128 GB."""
@@ -25,9 +24,6 @@ NOTICED_SHARE = 0.25
 """Share of the usable memory below which what is not known about a model's needs is no news: a small model would warn at every boot."""
 _ESTIMATE_FACTOR = 2.0
 """An `about` size refuses only if even half of it does not fit."""
-
-KV_BITS = {"auto": 16.0, "bfloat16": 16.0, "bf16": 16.0, "float16": 16.0, "fp8": 8.0, "fp8_e4m3": 8.0, "fp8_e5m2": 8.0, "nvfp4": 4.5}
-"""Bits per stored value by the engines' names of KV-cache types. `auto`: the model's 16-bit type; nvfp4: 16 values share an 8-bit scale."""
 
 Verdict = Literal["fits", "tight", "does_not_fit", "unknown"]
 
@@ -55,67 +51,6 @@ class Fit:
         """
         usable = self.usable_bytes or USABLE_SHARE * GB10_TOTAL_BYTES
         return self.verdict != "fits" and self.needed_bytes >= NOTICED_SHARE * usable
-
-
-def kv_bytes(shape: KvShape, tokens: int, kv_cache_dtype: str = "auto") -> int | None:
-    """Bytes of KV cache for one sequence of `tokens`; None for a cache type whose size is not known here.
-
-    2 x kv_heads x head_dim values per token in each full-attention layer, the same for at most `sliding_window` tokens in a sliding one,
-    and `latent_dim` values per token in a latent (MLA) layer. Linear-attention states do not grow and are not counted.
-    """
-    bits = KV_BITS.get(kv_cache_dtype.lower())
-    if bits is None:
-        return None
-    per_head_layer = 2 * (shape.kv_heads or 0) * (shape.head_dim or 0)
-    values = per_head_layer * shape.full_layers * tokens
-    values += per_head_layer * shape.sliding_layers * min(tokens, shape.sliding_window or 0)
-    values += (shape.latent_dim or 0) * shape.latent_layers * tokens
-    return int(values * bits / 8)
-
-
-def kv_shape_from_config(config: Mapping[str, Any], source: str) -> KvShape | None:
-    """The shape that a checkpoint's `config.json` describes; None if a field is missing or an attention kind is not known here."""
-    text = config.get("text_config")
-    text = text if isinstance(text, Mapping) else config
-    layers = _count(text, "num_hidden_layers")
-    if layers is None:
-        return None
-    latent = _count(text, "kv_lora_rank")
-    kinds = _kinds(text, layers, "latent" if latent is not None else "full_attention")
-    if kinds is None:
-        return None
-    heads = _count(text, "num_attention_heads")
-    hidden = _count(text, "hidden_size")
-    head_dim = _count(text, "head_dim") or (hidden // heads if hidden and heads else None)
-    try:
-        return KvShape(
-            full_layers=kinds.count("full_attention"),
-            sliding_layers=kinds.count("sliding_attention"),
-            sliding_window=_count(text, "sliding_window"),
-            kv_heads=_count(text, "num_key_value_heads") or heads,
-            head_dim=head_dim,
-            latent_layers=kinds.count("latent"),
-            latent_dim=None if latent is None else latent + (_count(text, "qk_rope_head_dim") or 0),
-            constant_layers=kinds.count("linear_attention"),
-            source=source,
-        )
-    except ValueError:  # kv_heads, head_dim or sliding_window is missing for a kind of layer that needs it
-        return None
-
-
-def _kinds(text: Mapping[str, Any], layers: int, default: str) -> list[str] | None:
-    given = text.get("layer_types")
-    if given is None:
-        return [default] * layers
-    if not isinstance(given, list) or len(given) != layers:
-        return None
-    kinds = [default if kind == "full_attention" else kind for kind in given]
-    return kinds if set(kinds) <= {"full_attention", "sliding_attention", "linear_attention", "latent"} else None
-
-
-def _count(text: Mapping[str, Any], name: str) -> int | None:
-    value = text.get(name)
-    return value if type(value) is int and value > 0 else None
 
 
 def memory_fit(

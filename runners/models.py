@@ -17,6 +17,7 @@ from runners.errors import InfrastructureError, Unsupported, UsageError
 from runners.gguf_models import dequantised
 from suites.canaries import zoo
 from suites.recipes import Recipe
+from suites.shapes import checkpoint, shape_for
 
 _MAX_JSON_BYTES = 200_000_000
 
@@ -48,6 +49,8 @@ def materialise(recipe: Recipe, cache_root: Path, progress: Callable[[str], None
         return LocalModel(source.served, None)
     if source.canary is not None:
         return _canary(recipe.name, source.canary, recipe.weight_format, cache_root / "canaries")
+    if source.shape is not None:
+        return _read(recipe.name, shape_folder(source.shape, cache_root), None)
     if source.gguf_package is not None:
         return _read(recipe.name, dequantised(source.gguf_package, cache_root, progress), None)
     if source.hub is not None:
@@ -74,6 +77,16 @@ def _canary(recipe_name: str, canary: str, weight_format: str, folder: Path) -> 
     except zoo.CanaryError as error:
         raise InfrastructureError(str(error), todo="See: sparkproof canary verify.") from error
     return _read(recipe_name, checkpoint, loaded)
+
+
+def shape_folder(shape: str, cache_root: Path) -> Path:
+    """The folder of the shape called so, made if need be. Raises SuiteError (no such shape) or InfrastructureError (not writable)."""
+    try:
+        return checkpoint.write(shape_for(shape), cache_root / "shapes")
+    except OSError as error:
+        raise InfrastructureError(
+            f"the shape {shape} cannot be written: {error.strerror}.", where=str(error.filename or cache_root)
+        ) from error
 
 
 def check_available(recipe: Recipe) -> None:

@@ -50,6 +50,8 @@ from suites.recipes import Recipe
 MODEL_WARMUPS, CANARY_WARMUPS = 6, 2
 """Warm-up batches at most (M10). A canary's rate is launch overhead, which need not settle and is no model's speed: two must do."""
 _COMMON_IDS = 30_000
+DUMMY_WEIGHTS = "weights=dummy"
+"""Flag of every sample of a shape: no number of random weights is ever one of the model that they imitate."""
 _PROBE_TOKENS = 32
 
 
@@ -78,6 +80,8 @@ def resolve(boot: Boot) -> None:
         configured=dict(cell.expressed.configured),
     )
     _check_memory(boot, cell.expressed)
+    if cell.recipe.runs_its_own_code(cell.spec.name):
+        recorder.warn(f"recipe {cell.recipe.name} lets the engine run code out of the model's repository (--trust-remote-code)")
     missing = offline_vocabulary(cell.recipe, cell.spec.name, cell.spec.version, boot.cache_root, os.environ).missing
     if missing is not None and cell.spec.distribution != "endpoint":
         recorder.warn(missing)
@@ -308,6 +312,7 @@ def throughput(boot: Boot) -> None:
         launch_bound=boot.cell.recipe.launch_bound,
         max_warmups=CANARY_WARMUPS if boot.cell.recipe.launch_bound else MODEL_WARMUPS,
         max_model_len=boot.recorder.run.max_model_len,
+        flags=(DUMMY_WEIGHTS,) if boot.cell.recipe.dummy else (),
     )
 
     def on_event(event: Event) -> None:

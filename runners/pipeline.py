@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from results.records import PROTOCOL_VERSION, NodeRecord, ResourceRecord, RunRec
 from results.store import Store
 from results.vocabulary import Outcome, Phase, Purpose
 from runners import phases
+from runners.admission import admit
 from runners.boot import Boot
 from runners.context import phase as context_phase
 from runners.engines.base import ServeCommand
@@ -65,6 +66,8 @@ class Workshop:
     checkup: Checkup | None = None
     start: Start | None = None
     questions: Callable[[Boot], None] = lambda boot: None
+    made: Sequence[BootResult] = ()
+    """The boots of this session so far."""
     collect: Callable[[Boot], None] = lambda boot: None
     """Asks a server that has passed its gate for what a reference is made of."""
 
@@ -99,14 +102,32 @@ def run_boot(planned: PlannedBoot, shop: Workshop) -> BootResult:
     result = BootResult(recorder.run, planned)
     watch = NodeWatch(boot, shop.checkup if planned.timed and shop.start is None else None)
     try:
-        recorder.begin()
-        for sentence in shop.neighbours:
-            recorder.warn(sentence)
+        with shop.interrupts.held_back():
+            recorder.begin()
+            for sentence in shop.neighbours:
+                recorder.warn(sentence)
     except OSError as error:
         raise StoreError(f"the boot's folder cannot be written: {error.strerror}", where=str(recorder.folder.path), todo=_DISK) from error
+    except (Interrupted, KeyboardInterrupt) as stop:
+        recorder.conclude(Outcome.INTERRUPTED, f"stopped in phase {recorder.run.phase}: {stop}")
+    if recorder.run.outcome is None:
+        _conclude(boot, shop, watch, timed=planned.timed)
+    with shop.interrupts.held_back():
+        _tear_down(boot, shop, result)
+        if boot.serving is not None and result.kept is None and not shop.interrupts.received:
+            _look_again(watch)
+        watch.close()
+        recorder.finish()
+    result.run, result.unstored, result.void = recorder.run, recorder.unstored, watch.void
+    return result
+
+
+def _conclude(boot: Boot, shop: Workshop, watch: NodeWatch, *, timed: bool) -> None:
+    """Run the phases; whatever happens becomes the conclusion of the row."""
+    recorder = boot.recorder
     try:
         try:
-            _run_phases(boot, shop, watch, timed=planned.timed)
+            _run_phases(boot, shop, watch, timed=timed)
             recorder.conclude(*_conclusion(boot))
         except PhaseFailure as failure:
             recorder.conclude(failure.outcome, failure.reason, signature=failure.signature, excerpt=failure.excerpt)
@@ -119,14 +140,6 @@ def run_boot(planned: PlannedBoot, shop: Workshop) -> BootResult:
         recorder.conclude_despite(_os_error(error))
     except Exception as error:  # noqa: BLE001 - a bug of ours must still leave a row and no server
         recorder.conclude(Outcome.INFRASTRUCTURE, f"a fault of Sparkproof itself: {error!r}", excerpt=traceback.format_exc(limit=-12))
-    with shop.interrupts.held_back():
-        _tear_down(boot, shop, result)
-        if boot.serving is not None and result.kept is None and not shop.interrupts.received:
-            _look_again(watch)
-        watch.close()
-        recorder.finish()
-    result.run, result.unstored, result.void = recorder.run, recorder.unstored, watch.void
-    return result
 
 
 _DISK = "Free space on that disk, or set SPARKPROOF_HOME to another one."
@@ -149,6 +162,7 @@ def _recorder(planned: PlannedBoot, shop: Workshop) -> Recorder:
         started_at=utc_now(),
         purpose=planned.purpose,
         control_of=planned.control_of,
+        weights="dummy" if cell.recipe.dummy else "real",
     )
     return Recorder(
         shop.store,
@@ -196,6 +210,7 @@ def _run_phases(boot: Boot, shop: Workshop, watch: NodeWatch, *, timed: bool) ->
         phases.resolve(boot)
     with recorder.phase(Phase.INSTALL):
         phases.install(boot)
+        admit(boot.cell.recipe, recorder.run, [result.run for result in shop.made])
     watch.before()
     with recorder.phase(Phase.LAUNCH):
         phases.launch_server(boot, serve)
@@ -204,15 +219,18 @@ def _run_phases(boot: Boot, shop: Workshop, watch: NodeWatch, *, timed: bool) ->
     with recorder.phase(Phase.IDENTIFY):
         phases.identify(boot)
         recorder.note_memory_after_load()
-    with recorder.phase(Phase.COHERENCE):
-        phases.coherence(boot)
-        shop.collect(boot)
+    if not boot.cell.recipe.dummy:
+        with recorder.phase(Phase.COHERENCE):
+            phases.coherence(boot)
+            shop.collect(boot)
     if not timed:
         return
     with recorder.phase(Phase.WARMUP):
         phases.warm_up(boot)
     with recorder.phase(Phase.THROUGHPUT):
         phases.throughput(boot)
+    if boot.cell.recipe.dummy:
+        return  # neither its text after load nor its memory of a passage means anything
     if boot.cell.context:
         with recorder.phase(Phase.CONTEXT):
             context_phase.verify(boot)

@@ -73,9 +73,9 @@ def plan_boots(
     boots: int,
     context: Sequence[int] = (),
 ) -> list[PlannedBoot]:
-    """Every boot in the order it is made: canaries first, so that a broken path costs a minute, and rounds of all cells rather than one
+    """Every boot in the order it is made: canaries first, then shapes, so that a broken path costs a minute, and rounds rather than one
     cell's boots in a row, so that a slow drift of the node does not look like a difference between cells."""
-    ordered = sorted(recipes, key=lambda r: not r.launch_bound)
+    ordered = sorted(recipes, key=lambda r: r.turn)
     cells = [
         Cell(spec, recipe, backend, tuple(workloads), express(backend, spec.name, spec.version or ""), tuple(context))
         for spec in specs

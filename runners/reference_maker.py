@@ -49,6 +49,8 @@ def reference_plan(plan: Plan) -> Plan:
     if len(plan.boots) != 1:
         todo = "Give one --engine, --model and --backend."
         raise UsageError(f"a reference is made by one boot, this plan has {len(plan.boots)}.", todo=todo)
+    if plan.boots[0].cell.recipe.dummy:
+        raise UsageError(f"{plan.boots[0].cell.recipe.name} has random weights: nothing it says is a reference.", todo="Give a real model.")
     return dataclasses.replace(plan, boots=(dataclasses.replace(plan.boots[0], purpose=Purpose.REFERENCE, timed=False),))
 
 

@@ -22,6 +22,7 @@ from results.kept_records import SessionRecord
 from results.records import NodeRecord
 from results.store import Store
 from results.vocabulary import Outcome, Phase, Purpose
+from runners.admission import with_canaries
 from runners.boot import Boot
 from runners.diagnose.same_server import ask_again
 from runners.envs.resolve import resolve_version
@@ -42,6 +43,7 @@ from runners.spec import EngineSpec
 from runners.stale import StaleBoot, end_stale_boots, end_stray_containers
 from suites.backends import backend_for
 from suites.recipes import Recipe, Source, recipe_for
+from suites.shapes import PREFIX
 from suites.suite_files import suite_for
 from suites.workloads import Workload
 
@@ -114,7 +116,8 @@ def make_plan(request: RunRequest, read: Callable[[str | None], NodeRecord] = re
     specs = [resolve_version(spec, has_cuda=cuda) for spec in parsed]
     workloads = [dataclasses.replace(w, repeats=request.repeats) if request.repeats else w for w in suite.workloads]
     _check_context(recipes, workloads)
-    boots = tuple(plan_boots(specs, recipes, backends, workloads, request.boots or suite.boots, suite.context))
+    planned = plan_boots(specs, recipes, backends, workloads, request.boots or suite.boots, suite.context)
+    boots = tuple(with_canaries(planned, node))
     if request.keep_server and len(boots) > 1:
         todo = "Give one --engine, --model and --backend, and --boots 1."
         raise UsageError(f"--keep-server is for one boot, this plan has {len(boots)}: the next would be measured beside it.", todo=todo)
@@ -130,9 +133,15 @@ def _recipe(name: str, specs: Sequence[EngineSpec]) -> Recipe:
         if not all(spec.distribution == "endpoint" for spec in specs):
             raise UsageError(f"{name[:80]!r} names a model that an endpoint serves, but an engine asked for is no endpoint.", todo=_SERVED)
         served = name.removeprefix("served:")
-        safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in served.lower()).strip("._-")[:64] or "served"
+        safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in served.lower()).strip("._-").removeprefix(PREFIX)[:64] or "served"
         return Recipe(name=safe, kind="model", source=Source(served=served))
-    return recipe_for(name)
+    recipe = recipe_for(name)
+    if recipe.dummy and any(spec.distribution == "endpoint" for spec in specs):
+        todo = "Give an engine to install, such as vllm==0.32.0, or served:NAME for what the endpoint serves."
+        raise UsageError(
+            f"{recipe.name} is a shape, filled with random numbers by a server of our own; an endpoint serves its own model.", todo=todo
+        )
+    return recipe
 
 
 def _check_context(recipes: Sequence[Recipe], workloads: Sequence[Workload]) -> None:
@@ -241,6 +250,8 @@ def _neighbours(request: RunRequest, plan: Plan, store: Store) -> tuple[str, ...
 def _make_boots(boots: Sequence[PlannedBoot], shop: Workshop, watcher: Watcher, results: list[BootResult]) -> bool:
     """Make these boots, each added to `results`. False if no further boot may follow."""
     made = len(results)
+    shop = dataclasses.replace(shop, made=results)
+    boots = with_canaries(boots, shop.node, [result.planned.cell for result in results])
     for number, planned in enumerate(boots, start=made + 1):
         watcher.boot(number, made + len(boots), planned)
         result = run_boot(planned, shop)

@@ -16,7 +16,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from results.redact import plain, redact
 from runners.stream_trace import CONNECTION_LOST, TEXT_FIELDS, TIMEOUTS, Chunk, FailureKind, StreamFailure, StreamTrace
@@ -29,8 +29,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _FAILED_FINISH = frozenset({"abort", "error"})
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Bytes of the response body that arrived together at `t` (monotonic seconds), without any content or transfer coding."""
 
     t: float
@@ -118,7 +117,7 @@ def json_or_none(text: str | bytes) -> Any:
 
 def error_of(payload: Any, event_type: str = "message") -> StreamFailure | None:
     """The error that an answer or event reports, in any form an engine uses; None if it reports none."""
-    if not isinstance(payload, Mapping):
+    if not isinstance(payload, dict):
         return StreamFailure(FailureKind.ERROR_EVENT, _brief(payload)) if event_type == "error" else None
     error = payload.get("error")
     if error is None and (payload.get("object") == "error" or event_type == "error"):
@@ -177,11 +176,11 @@ class _Reading:
             self._take_choice(event.t, choice, running)
 
     def _take_usage(self, usage: Any) -> int | None:
-        if not isinstance(usage, Mapping):
+        if not isinstance(usage, dict):
             return None
         completion, prompt = _count(usage.get("completion_tokens")), _count(usage.get("prompt_tokens"))
         details = usage.get("prompt_tokens_details")
-        cached = _count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
+        cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
         self.completion_tokens = self.completion_tokens if completion is None else completion
         self.prompt_tokens = self.prompt_tokens if prompt is None else prompt
         self.cached_tokens = self.cached_tokens if cached is None else cached
@@ -189,7 +188,7 @@ class _Reading:
 
     def _take_choice(self, t: float, choice: Mapping[str, Any], running: int | None) -> None:
         delta = choice.get("delta")
-        source = delta if isinstance(delta, Mapping) else choice
+        source = delta if isinstance(delta, dict) else choice
         values = {name: source[name] for name in TEXT_FIELDS if name in source}
         reason = choice.get("finish_reason")
         reason = reason[:100] if isinstance(reason, str) else None
@@ -244,7 +243,7 @@ def _event(t: float, event_type: str, lines: Sequence[bytes], oversized: bool, t
 
 def _first_choice(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
     choices = payload.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
         return choices[0]
     return None
 

@@ -16,25 +16,26 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
 
 from runners.rates import weighted_percentile
 from runners.server_client import is_loopback
 from runners.sse import Block, RawStream, excerpt
-from runners.stamped_transport import READ_AT, SENDING, STAMP_CLOCK, TRACE, StampedTransport
+from runners.stamped_transport import READS, SENDING, STAMP_CLOCK, TRACE, StampedTransport, run_stamped
 from runners.stream_trace import FailureKind, StreamFailure
 
 COMPLETIONS = "/v1/completions"
 CHAT_COMPLETIONS = "/v1/chat/completions"
 
 Clock = Callable[[], float]
+T = TypeVar("T")
 
 TRANSPORT_ERRORS = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
 """What httpx raises for what a server does; the last two for a Location header that is no address, which it reads even unfollowed."""
@@ -90,6 +91,11 @@ def open_client(target: Target) -> httpx.AsyncClient:
     )
 
 
+def run_for(target: Target, main: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run` for timed requests to `target`: on the loop that reads our own transport's sockets, where that is used."""
+    return run_stamped(main) if target.transport is None else asyncio.run(main)
+
+
 async def record_stream(
     client: httpx.AsyncClient, path: str, body: Mapping[str, Any], policy: StreamPolicy, clock: Clock = time.perf_counter
 ) -> RawStream:
@@ -142,13 +148,13 @@ class _Recording:
         """The timed loop: stamp, keep, look for the end; nothing else belongs here."""
         loop, limit = asyncio.get_running_loop(), self.policy.max_bytes if self.status == 200 else _MAX_ERROR_BODY
         wait, size, tail, noted = self.policy.idle_s, 0, b"\n", -1.0
-        read_at: Clock = response.extensions.get(READ_AT, self._time_of_turn)
-        async for data in response.aiter_raw():
-            self.blocks.append(Block(read_at(), data))
-            size += len(data)
+        async for reads in response.extensions.get(READS) or self._reads_of(response):
+            for t, data in reads:
+                self.blocks.append(Block(t, data))
+            recent = b"".join((tail, *(data for _, data in reads)))
+            size += len(recent) - len(tail)
             if size > limit:
                 return self._too_large(limit)
-            recent = tail + data
             if _DONE_LINE in recent:
                 wait, noted = self.policy.drain_s, -1.0
             tail = recent[-len(_DONE_LINE) :]
@@ -156,6 +162,11 @@ class _Recording:
                 pause.reschedule(now + wait)
                 noted = now
         return None
+
+    async def _reads_of(self, response: httpx.Response) -> AsyncIterator[list[tuple[float, bytes]]]:
+        """The blocks of a transport that does not say when it read them."""
+        async for data in response.aiter_raw():
+            yield [(self._time_of_turn(), data)]
 
     def _time_of_turn(self) -> float:
         """The time of this block for a transport that does not say.

@@ -20,7 +20,18 @@ from runners.prompts import PromptKey, Vocabulary, timed_prompt
 from runners.rates import StreamRates, aggregate_tok_s, counts_agree, rates_of, settled
 from runners.request_fields import timed_body
 from runners.sse import read_trace
-from runners.stream import COMPLETIONS, TRANSPORT_ERRORS, Clock, LoopLag, StreamPolicy, Target, open_client, record_stream, undisturbed
+from runners.stream import (
+    COMPLETIONS,
+    TRANSPORT_ERRORS,
+    Clock,
+    LoopLag,
+    StreamPolicy,
+    Target,
+    open_client,
+    record_stream,
+    run_for,
+    undisturbed,
+)
 from runners.stream_trace import CONNECTION_LOST, TIMEOUTS, StreamTrace
 from suites.workloads import Workload
 
@@ -40,7 +51,10 @@ WindowCounters = Callable[[str, str], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class ThroughputPlan:
-    """What to time on a server. `accepted` comes from `request_fields`; `launch_bound` is True for a canary, whose speed is no model's."""
+    """What to time on a server. `accepted` comes from `request_fields`; `launch_bound` is True for a canary, whose speed is no model's.
+
+    `flags` are kept with every sample.
+    """
 
     run_id: str
     workloads: tuple[Workload, ...]
@@ -49,6 +63,7 @@ class ThroughputPlan:
     launch_bound: bool
     max_warmups: int
     max_model_len: int | None = None
+    flags: tuple[str, ...] = ()
     policy: StreamPolicy = field(default_factory=StreamPolicy)
 
     def __post_init__(self) -> None:
@@ -144,7 +159,7 @@ def measure(
     """Time `plan.workloads` in order. Never raises for anything the server does; raises ValueError for a plan that cannot be measured."""
     for workload in plan.workloads:
         timed_prompt(PromptKey(plan.run_id, workload.name, 0, 0), workload.prompt_tokens, plan.vocabulary)
-    return asyncio.run(_Measurement(target, plan, generated_tokens, window_counters, on_event, clock).run())
+    return run_for(target, _Measurement(target, plan, generated_tokens, window_counters, on_event, clock).run())
 
 
 class _Measurement:
@@ -246,7 +261,7 @@ class _Measurement:
         keys = [PromptKey(self.plan.run_id, workload.name, repeat, stream, cold) for stream in range(workload.concurrency)]
         traces = await self._streams(client, workload, keys)
         aggregate, no_aggregate = aggregate_tok_s(traces)
-        batch = _Batch(workload, self.plan.launch_bound, aggregate, no_aggregate, flags)
+        batch = _Batch(workload, self.plan.launch_bound, aggregate, no_aggregate, (*self.plan.flags, *flags))
         samples = tuple(_sample(batch, key, trace, rates_of(trace)) for key, trace in zip(keys, traces, strict=True))
         self.traces += traces
         self.samples += samples

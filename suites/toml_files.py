@@ -17,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from suites.errors import SuiteError
 from suites.regular_file import not_regular
 
+SOURCE = r"^\S.{2,200}$"
+"""Pattern of a source: where a number comes from, in words."""
+
 _MAX_BYTES = 1_000_000
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")

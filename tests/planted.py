@@ -75,15 +75,18 @@ class Planted:
         return done.returncode, json.loads(done.stdout) if done.stdout.strip() else done.stderr
 
 
-def plant(root: Path, version: str = "0.32.0") -> Planted:
-    """Make the planted environment below `root`."""
+ENGINE = REPOSITORY / "tests" / "planted_engine.py"
+
+
+def plant(root: Path, version: str = "0.32.0", engine: Path = ENGINE) -> Planted:
+    """Make the planted environment below `root`; `engine` is what runs when vLLM's API server is asked for."""
     plan = plan_for(EngineSpec.parse(f"vllm=={version}"), has_cuda=False)
     uv = Path(find_uv_bin())
     maker = Maker(root / "cache" / "environments", uv, for_uv(read_pip_settings(), os.environ), lambda: installed_pythons(uv))
     environment = maker._root(plan, choose(maker.pythons(), SpecifierSet(plan.python))[0])
     (environment / "bin").mkdir(parents=True)
     python = environment / "bin" / "python"
-    python.write_text(_PYTHON.format(python=sys.executable, engine=REPOSITORY / "tests" / "planted_engine.py", version=version))
+    python.write_text(_PYTHON.format(python=sys.executable, engine=engine, version=version))
     python.chmod(0o755)
     build = read_build(python, plan.engine, plan.version, plan.distribution, os.environ)
     (environment / STAMP).write_text(json.dumps({"build": asdict(build), "plan": asdict(plan)}))

@@ -21,6 +21,7 @@ from suites.canaries import corrupt, zoo
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 VLLM, SGLANG = "vllm==0.32.0", "sglang==0.5.14"
+SHAPE = "shape-tiny-llama-3.1-8b"
 LONGEST_S = 2400
 
 pytestmark = pytest.mark.engine
@@ -49,9 +50,9 @@ def _run(store: Store, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("engine", [VLLM, SGLANG])
-def test_a_release_passes_the_gate_of_the_dense_canary_and_is_timed(store: Store, engine: str) -> None:
-    code, shown = _run(store, "--engine", engine, "--model", "canary-dense", "--repeats", "2")
-    (cell,) = shown["cells"]
+def test_a_release_passes_the_gate_of_the_dense_canary_and_is_timed_with_a_shape_it_vouches_for(store: Store, engine: str) -> None:
+    code, shown = _run(store, "--engine", engine, "--model", "canary-dense", "--model", SHAPE, "--repeats", "2")
+    cell, shape = shown["cells"]
     assert (code, cell["outcome"]) == (0, "pass"), cell["reason"]
     assert (cell["gate_matched"], cell["gate_prompts"]) == (89, 89)
     assert cell["decode_tok_s"]["count"] == 2
@@ -61,6 +62,10 @@ def test_a_release_passes_the_gate_of_the_dense_canary_and_is_timed(store: Store
     assert run["max_model_len"] == 2048
     assert run["kv_cache_tokens"] > 2048
     assert abs(run["engine_token_count"] - run["client_token_count"]) <= 0.02 * run["client_token_count"]
+    assert (shape["recipe_name"], shape["outcome"], shape["weights"]) == (SHAPE, "pass", "dummy"), shape["reason"]
+    assert (shape["decode_tok_s"]["count"], shape["gate_prompts"]) == (2, 0)
+    samples = store.query("SELECT completion_tokens, flags, valid FROM samples WHERE run_id = ? AND NOT cold", [shape["run_ids"][0]])
+    assert all(s["valid"] and s["completion_tokens"] == 256 and "weights=dummy" in s["flags"] for s in samples)
 
 
 def test_one_nan_weight_is_incoherent_and_nothing_is_timed(store: Store, tmp_path: Path) -> None:

@@ -36,6 +36,10 @@ class Corruption:
             return said
         return self.change(self, path, body, said, company)
 
+    def information(self, path: str, said: Any) -> Any:
+        """What the engine says of itself, as the client gets it."""
+        return said
+
 
 def asked(fault: str, body: dict[str, Any]) -> dict[str, Any]:
     """The request as it reaches the engine: without its BOS token, or with two, where that is the fault."""
@@ -60,6 +64,11 @@ def _flood(proxy: Corruption, path: str, body: Mapping[str, Any], said: Any, com
         return ids[:kept] + [0] * (wanted - kept), shown + "!" * (wanted - kept)
 
     return _changed(said, change, finish="length")
+
+
+def wrong_token(proxy: Corruption, path: str, body: Mapping[str, Any], said: Any, company: int) -> Any:
+    """One token changed in every answer."""
+    return _batch(proxy, path, body, said, BATCH)
 
 
 def _batch(proxy: Corruption, path: str, body: Mapping[str, Any], said: Any, company: int) -> Any:
@@ -136,9 +145,8 @@ def _set_text(choice: dict[str, Any], text: str) -> None:
         choice["text"] = text
 
 
-async def serve(upstream: str, port: int, fault: str) -> None:
+async def serve(upstream: str, port: int, corruption: Corruption) -> None:
     """Forward until cancelled."""
-    corruption = Corruption(fault)
     limits = httpx.Limits(max_connections=64)
     async with httpx.AsyncClient(base_url=upstream, timeout=600, trust_env=False, limits=limits) as client:
 
@@ -179,8 +187,10 @@ async def _forward(client: httpx.AsyncClient, corruption: Corruption, method: st
     finally:
         corruption.in_flight -= 1
     data = answer.content
-    if method == "POST" and answer.status_code == 200 and answer.headers.get("content-type", "").startswith("application/json"):
-        data = json.dumps(corruption.answer(path, json.loads(raw), json.loads(data), company)).encode()
+    if answer.status_code == 200 and answer.headers.get("content-type", "").startswith("application/json"):
+        said = json.loads(data)
+        told = corruption.answer(path, json.loads(raw), said, company) if method == "POST" else corruption.information(path, said)
+        data = json.dumps(told).encode()
     kind = answer.headers.get("content-type", "application/json")
     head = f"HTTP/1.1 {answer.status_code} Proxied\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n\r\n"
     return head.encode() + data
@@ -194,7 +204,7 @@ def main() -> None:
     parser.add_argument("--fault", choices=sorted(FAULTS), required=True)
     options = parser.parse_args()
     try:
-        asyncio.run(serve(options.upstream, options.port, options.fault))
+        asyncio.run(serve(options.upstream, options.port, Corruption(options.fault)))
     except KeyboardInterrupt:
         return
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.truth [--quick] [--peers FOLDER] [--only NAME ...] [--json]`: how right our numbers are, and what they cost.
+"""`python -m benchmarks.truth [--quick] [--peers [FOLDER]] [--only NAME ...] [--json]`: how right our numbers are, and what they cost.
 
 On a machine that is not quiet `--realtime` runs every client, ours and the peers', before ordinary processes while it times.
 """
@@ -20,7 +20,8 @@ from benchmarks.truth import report
 from benchmarks.truth.accuracy import Row, compare, compare_peer
 from benchmarks.truth.cost import Cost, cost_of, profile, sparkproof_as_peer
 from benchmarks.truth.ours import PROMPT_TOKENS, measure_scenario
-from benchmarks.truth.peers import Peer, find_peers, run_peer
+from benchmarks.truth.peer_environments import default_folder, make_environment, newest_vllm
+from benchmarks.truth.peers import TOOLS, Peer, find_peers, run_peer
 from benchmarks.truth.process import RunningTruth, truth_server
 from benchmarks.truth.realtime import raise_this_process
 from benchmarks.truth.scenarios import PEER_SCENARIOS, QUICK, SCENARIOS, Scenario, scenario_named
@@ -61,17 +62,41 @@ def machine() -> str:
     return f"{names[0] if names else platform.processor() or 'unknown processor'}, {os.cpu_count()} cores, Linux {platform.release()}"
 
 
+def peers_of(arguments: argparse.Namespace, say: Say) -> tuple[tuple[Peer, ...], tuple[str, ...]]:
+    """The peers asked for, installed if they are not there, and a sentence for each that there is not."""
+    if arguments.peers is None:
+        return (), ()
+    failed = [why for name in TOOLS if (why := make_environment(arguments.peers, name, say)) is not None]
+    found, missing = find_peers(arguments.peers, arguments.vllm_python or newest_vllm())
+    return found, (*failed, *(m for m in missing if m.partition(":")[0] not in {f.partition(":")[0] for f in failed}))
+
+
 def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
-    """Everything that was asked for."""
+    """Everything that was asked for. With `--keep`, what is known so far is kept after every scenario and tool."""
     scenarios = () if arguments.no_accuracy else chosen(arguments.only, arguments.quick)
-    peers, missing = tuple[Peer, ...](), tuple[str, ...]()
-    if arguments.peers is not None:
-        peers, missing = find_peers(arguments.peers, arguments.vllm_python)
+    peers, missing = peers_of(arguments, say)
     repeats = 2 if arguments.quick else 3
-    rows, costs, parts, load = list[Row](), list[Cost](), list[tuple[str, float]](), [os.getloadavg()[0]]
+    rows, costs, parts, load = list[Row](), list[Cost](), list[tuple[str, float]](), os.getloadavg()[0]
     raised = arguments.realtime and raise_this_process()
     tokenizer = materialise("dense", "bf16", arguments.scratch)
     with truth_server() as server:
+
+        def so_far() -> dict[str, Any]:
+            about = {
+                "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+                "machine": machine(),
+                "python": platform.python_version(),
+                "versions": {OURS: _revision(), **{peer.name: peer.version for peer in peers}},
+                "load": [load, os.getloadavg()[0]],
+                "realtime": server.realtime,
+                "clients_realtime": raised or os.sched_getscheduler(0) != os.SCHED_OTHER,
+                "missing": list(missing),
+            }
+            result = report.result_of(rows, costs, parts, about)
+            if arguments.keep:
+                report.write(result, arguments.keep)
+            return result
+
         for scenario in scenarios:
             say(f"{scenario.name}: {OURS}")
             rows.append(measure_ours(server, scenario, repeats))
@@ -79,22 +104,13 @@ def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
             for peer in asked:
                 say(f"{scenario.name}: {peer.name}")
                 rows.append(measure_peer(server, peer, scenario, repeats, tokenizer, realtime=raised))
+            so_far()
         if not arguments.no_cost:
-            costs = [cost_of(peer, server, tokenizer, say, realtime=raised) for peer in (sparkproof_as_peer(_revision()), *peers)]
+            for peer in (sparkproof_as_peer(_revision()), *peers):
+                costs.append(cost_of(peer, server, tokenizer, say, realtime=raised))
+                so_far()
             parts = profile(server)
-        about_server = server.realtime
-    load.append(os.getloadavg()[0])
-    about = {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": machine(),
-        "python": platform.python_version(),
-        "versions": {OURS: _revision(), **{peer.name: peer.version for peer in peers}},
-        "load": load,
-        "realtime": about_server,
-        "clients_realtime": raised or os.sched_getscheduler(0) != os.SCHED_OTHER,
-        "missing": list(missing),
-    }
-    return report.result_of(rows, costs, parts, about)
+        return so_far()
 
 
 def _revision() -> str:
@@ -107,8 +123,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.truth", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one scenario of each kind, two batches each")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these scenarios, of every tool")
-    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="also time with the peers whose environments are in this folder")
-    parser.add_argument("--vllm-python", type=Path, help="Python of an environment with vLLM, for `vllm bench serve`")
+    parser.add_argument(
+        "--peers",
+        nargs="?",
+        type=Path,
+        const=default_folder(),
+        metavar="FOLDER",
+        help="time with the peers too, out of this folder",
+    )
+    parser.add_argument("--vllm-python", type=Path, help="Python of an environment with vLLM, for `vllm bench serve`; else the newest made")
     parser.add_argument("--no-cost", action="store_true", help="accuracy only")
     parser.add_argument("--no-accuracy", action="store_true", help="cost only")
     parser.add_argument(
@@ -124,8 +147,6 @@ def main() -> int:
         report.write_readme()
         return 0
     result = report.read(arguments.show) if arguments.show else run(arguments, lambda text: print(text, file=sys.stderr, flush=True))
-    if arguments.keep:
-        print(report.write(result, arguments.keep), file=sys.stderr)
     print(json.dumps(result, indent=1) if arguments.json else report.tables(result))
     return int(any(row["tool"] == OURS and row["verdict"] != "right" for row in result["accuracy"]))
 

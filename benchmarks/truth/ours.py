@@ -22,7 +22,7 @@ from runners.prompts import PromptKey, Vocabulary, timed_prompt
 from runners.rates import rates_of
 from runners.request_fields import probe_request_fields
 from runners.sse import read_trace
-from runners.stream import CHAT_COMPLETIONS, StreamPolicy, Target, open_client, record_stream, undisturbed
+from runners.stream import CHAT_COMPLETIONS, StreamPolicy, Target, open_client, record_stream, run_for, undisturbed
 from runners.throughput import ThroughputPlan, measure
 from suites.workloads import Workload
 
@@ -76,7 +76,7 @@ def _chat(target: Target, scenario: Scenario, repeats: int) -> tuple[Said, ...]:
             said += latest if repeat > 0 else ()
         return tuple(said)
 
-    return asyncio.run(all_of_them())
+    return run_for(target, all_of_them())
 
 
 def main(argv: list[str]) -> None:

@@ -4,7 +4,7 @@ Trap: a peer that is set up badly loses unfairly. Rule: each gets the settings t
 chunk where it can), a warm-up, the tokenizer of the canary, and the endpoint that it knows; its own words for decode, TTFT and prefill are
 taken as they are. A peer that is not installed or does not run is a row with its message.
 
-Each tool has an environment of its own below a folder of peers (`uv venv llama-benchy`, then `uv pip install`); vLLM's is the engine's own.
+Each tool has an environment of its own below a folder of peers (`peer_environments.py`); vLLM's is the engine's own.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def read_aiperf(job: Job) -> PeerSaid:
     return PeerSaid(job.requests, decode, values("time_to_first_token", 0.001), prefill, job.requests - len(metrics))
 
 
-_TOOLS: Mapping[str, tuple[Callable[[Path, Job], list[str]], Callable[[Job], PeerSaid]]] = {
+TOOLS: Mapping[str, tuple[Callable[[Path, Job], list[str]], Callable[[Job], PeerSaid]]] = {
     "llama-benchy": (benchy_command, read_benchy),
     "guidellm": (guidellm_command, read_guidellm),
     "aiperf": (aiperf_command, read_aiperf),
@@ -166,7 +166,7 @@ _TOOLS: Mapping[str, tuple[Callable[[Path, Job], list[str]], Callable[[Job], Pee
 def find_peers(folder: Path, vllm_python: Path | None) -> tuple[tuple[Peer, ...], tuple[str, ...]]:
     """The peers that are installed, and a sentence for each that is not."""
     found, missing = [], []
-    for name, (command, read) in _TOOLS.items():
+    for name, (command, read) in TOOLS.items():
         program = folder / name / "bin" / name
         if program.is_file():
             found.append(Peer(name, _version(program.parent / "python", name), program, command, read))

@@ -90,11 +90,24 @@ def grid(
         "columns": [heading.sent() for heading in headings],
         "frozen": frozen,
         "style": " ".join(style),
-        "rows": [[(cell if isinstance(cell, Cell) else Cell(cell)).sent() for cell in row] for row in rows],
+        "rows": [_row([cell if isinstance(cell, Cell) else Cell(cell) for cell in row]) for row in rows],
     }
-    clicked = _component()(key=key, data=data, on_go_change=lambda: None)
-    if clicked.go:
+
+    def noted() -> None:
+        links.clicked(str(st.session_state[key].go))
+
+    clicked = _component()(key=key, data=data, on_go_change=noted)
+    if clicked.go:  # inside a fragment, which runs again without the rest of the page
         links.follow(str(clicked.go))
+
+
+def _row(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """The cells as sent; a link that is the first cell's, too, is sent once."""
+    sent = [cell.sent() for cell in cells]
+    for own in sent[1:]:
+        if "h" in own and own["h"] == sent[0].get("h"):
+            own["h"] = 0
+    return sent
 
 
 @st.cache_resource(show_spinner=False)

@@ -8,13 +8,13 @@ const text = (parent, tag, cls, value) => {
   return node;
 };
 
-const fill = (box, cell, go) => {
+const fill = (box, cell, href, go) => {
   let inner = box;
-  if (cell.h) {
+  if (href) {
     inner = text(box, "a", "", "");
-    inner.setAttribute("href", cell.h); // made by dashboard/links.py from a fixed page name and encoded parameters
+    inner.setAttribute("href", href); // made by dashboard/links.py from a fixed page name and encoded parameters
     inner.tabIndex = -1;
-    if (cell.h.startsWith("https://github.com/")) {
+    if (href.startsWith("https://github.com/")) {
       inner.target = "_blank";
       inner.rel = "noopener noreferrer nofollow";
     }
@@ -22,7 +22,7 @@ const fill = (box, cell, go) => {
       if (inner.target) return;
       if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
       event.preventDefault();
-      go(cell.h);
+      go(href);
     });
   }
   const words = text(inner, "span", cell.m ? "t mono" : "t", cell.at === undefined ? cell.t : cell.t.slice(0, cell.at));
@@ -67,16 +67,20 @@ const roam = (table) => {
 
 export default function ({ data, parentElement, setTriggerValue }) {
   const frame = parentElement.querySelector(".frame");
+  const go = (href) => setTriggerValue("go", href);
   const [top, left] = [frame.scrollTop, frame.scrollLeft];
   const table = document.createElement("table");
   table.className = data.style;
+  const wraps = table.classList.contains("lines") && !table.classList.contains("plain");
   text(table, "caption", "", data.caption);
   const head = text(text(table, "thead", "", ""), "tr", "", "");
   data.columns.forEach((column, x) => {
     const box = text(head, "th", x < data.frozen ? "frozen" : "", "");
     box.scope = "col";
     if (column.right) box.classList.add("right");
-    fill(box, column, (href) => setTriggerValue("go", href));
+    // A long column must not press the others down to a syllable a line.
+    if (wraps) box.style.minWidth = `${Math.min(16, Math.max(0, ...data.rows.map((cells) => (cells[x] ? cells[x].t.length : 0))))}ch`;
+    fill(box, column, column.h, go);
   });
   const body = text(table, "tbody", "", "");
   data.rows.forEach((cells) => {
@@ -86,7 +90,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
       const box = text(row, heading ? "th" : "td", heading ? "frozen" : "", "");
       if (heading) box.scope = "row";
       if (data.columns[x] && data.columns[x].right) box.classList.add("right");
-      fill(box, cell, (href) => setTriggerValue("go", href));
+      fill(box, cell, cell.h === 0 ? cells[0].h : cell.h, go);
     });
   });
   frame.replaceChildren(table);

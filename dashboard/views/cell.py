@@ -18,6 +18,7 @@ from dashboard.sentence import engine_name
 from dashboard.shown import gib, line, measured, number, percent, seconds, when
 from dashboard.words import SEVERITY, look_of_state, look_of_verdict
 from results.queries import cell_page
+from results.roofline import ABOVE
 
 Row = Mapping[str, Any]
 _GB10 = "12.1"
@@ -127,24 +128,43 @@ def _chart(history: Row, metric: str, boots: Sequence[Row], verdicts: Sequence[R
             scale=shown.scale,
         )
     )
-    event: Any = st.altair_chart(chart, key=f"history_{metric}", on_select="rerun", selection_mode=charts.SELECTION)
-    chosen = event.selection.get(charts.SELECTION) or []
-    if chosen and chosen[0].get("run_id"):
-        links.follow(links.to("run", run=str(chosen[0]["run_id"])).href())
-    _explain(metric, boots, roofline)
+    key = f"history_{metric}"
+
+    def noted() -> None:
+        chosen = st.session_state[key].selection.get(charts.SELECTION) or []
+        if chosen and chosen[0].get("run_id"):
+            links.clicked(links.to("run", run=str(chosen[0]["run_id"])).href())
+
+    st.vega_lite_chart(
+        chart,
+        key=key,
+        on_select=noted,
+        selection_mode=charts.SELECTION,
+        alt=f"{shown.word} by release; the same boots are in the table below",
+    )
+    shares = source.rows(cell_page.rooflines(history["history_id"])) if metric == "decode_tok_s" else []
+    _explain(metric, boots, roofline, shares)
 
 
-def _explain(metric: str, boots: Sequence[Row], roofline: float | None) -> None:
+def _explain(metric: str, boots: Sequence[Row], roofline: float | None, shares: Sequence[Row]) -> None:
     said = [
         "Each dot is a boot; a click opens it. The bar is the median of a release, the wide line a level.",
         "Hollow diamonds: other people's numbers.",
     ]
+    if any(boot["weights"] == "dummy" for boot in boots):
+        said.append("Dummy weights: random numbers in the shape of a model, timed and not judged.")
     if any(boot["launch_bound"] for boot in boots):
         said.append("Launch-bound: a canary's rate is launch overhead, not kernel speed.")
     if roofline is not None:
         rates = sorted(boot["decode_tok_s"] for boot in boots if boot["decode_tok_s"] is not None)
         if rates:
             said.append(f"The best boot reaches {rates[-1] / roofline * 100:.0f} % of what 273 GB/s allow for one stream.")
+    if shares:
+        best = max(shares, key=lambda row: row["percent"] or 0.0)
+        if best["percent"] is not None:
+            said.append(f"The best boot reaches {best['percent']:.0f} % of the bandwidth that its node's own probe measured.")
+        if any(row["alarm"] for row in shares):
+            said.append(f"✗ Above the roofline: {ABOVE}.")
     quiet(" ".join(said), f"chart_{metric}")
 
 

@@ -42,7 +42,7 @@ def _transitions(engine: str | None, node: str | None) -> None:
         return
     counts = source.rows(changes_page.timeline(engine, node))
     if counts:
-        st.altair_chart(charts.timeline(counts), key="timeline")
+        st.vega_lite_chart(charts.timeline(counts), key="timeline", alt="Cells that got better and worse by release")
     grid(
         "transitions",
         "What each release did, newest first, failures first",
@@ -98,7 +98,7 @@ def _signature(row: Row) -> list[Cell]:
             row["signature"], f"{engine_name(row['engine'])} · {row['outcome']}", kind="notrun" if row["gone_in"] else look.kind, mono=True
         ),
         Cell(seen, more),
-        Cell(row["gone_in"] or "still there"),
+        Cell(row["gone_in"] or "no pass since"),
         Cell(number(row["boots"]), count(row["cells"], "cell"), link=links.to("run", run=row["last_run_id"])),
         Cell(row["reason"] or ""),
         Cell(issues[0].text, link=issues[0]) if issues else Cell("none known"),

@@ -14,7 +14,7 @@ from dashboard.filters import choose, switch
 from dashboard.frame import quiet
 from dashboard.grid import Cell, Column, grid
 from dashboard.sentence import engine_name
-from dashboard.shown import count, number, percent
+from dashboard.shown import count, model_name, number, percent
 from dashboard.words import SEVERITY, look_of_state, look_of_verdict
 from results.compare import ComparedNumber, Question
 from results.queries import compare_page, matrix_page, today_page
@@ -51,19 +51,19 @@ def show() -> None:
     engines = {row["engine"]: engine_name(row["engine"]) for row in source.rows(matrix_page.engines())}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         axis = switch("Two", "axis", _AXES, default="release")
-        engine = choose("Engine", "engine", engines)
+        engine = choose("Engine", "engine", engines, narrow=True)
         if engine is None:
             quiet("No cell was booted yet.", "compare")
             return
         nodes = {row["node_id"]: row["label"] for row in source.rows(today_page.nodes())}
-        node = choose("Node", "node", nodes) if axis != "node" and len(nodes) > 1 else None
+        node = choose("Node", "node", nodes, narrow=True) if axis != "node" and len(nodes) > 1 else None
         releases = [row["release"] for row in source.rows(matrix_page.releases(engine))]
-        release = None if axis == "release" else choose("Release", "release", releases)
+        release = None if axis == "release" else choose("Release", "release", releases, narrow=True)
         values = _values(axis, engine, releases)
-        before = choose("Before", "a", values, default=_nth(values, 1))
-        after = choose("After", "b", values, default=_nth(values, 0))
+        before = choose("Before", "a", values, default=_nth(values, 1), narrow=axis == "release")
+        after = choose("After", "b", values, default=_nth(values, 0), narrow=axis == "release")
         kinds = [row["distribution"] for row in source.rows(compare_page.distributions(engine))]
-        kind = choose("Installed as", "dist", kinds) if len(kinds) > 1 else (kinds or ["venv"])[0]
+        kind = choose("Installed as", "dist", kinds, narrow=True) if len(kinds) > 1 else (kinds or ["venv"])[0]
     if before is None or after is None or before == after:
         quiet(f"Two different {_AXES[axis].lower()} are needed; this store has {len(values)} of {engine_name(engine)}.", "compare")
         return
@@ -131,7 +131,8 @@ def _table(axis: str, engine: str, pairs: Sequence[Pair], before: str, after: st
 
 def _line(axis: str, engine: str, pair: Pair) -> list[Cell]:
     some, look, change = pair.some, look_of_verdict(pair.verdict), _change(pair)
-    name = some["recipe_name"] if axis == "backend" else f"{some['recipe_name']} on {some['backend_name']}"
+    model = model_name(some["recipe_name"])
+    name = model if axis == "backend" else f"{model} on {some['backend_name']}"
     word = Cell(f"{look.sign} {pair.verdict.replace('_', ' ')}", kind=look.kind, tip=look.meaning) if pair.verdict else Cell("–")
     return [
         Cell(name, some["node_label"] or some["node_id"] if axis != "node" else "", link=links.cell_of({**some, "engine": engine})),
@@ -202,7 +203,9 @@ def _forest(pairs: Sequence[Pair], before: str, after: str) -> None:
         return
     shown.sort(key=lambda row: (SEVERITY.get(row["verdict"], len(SEVERITY)), row["effect"]))
     quiet(f"Change from {before} to {after} with its interval, worst first.", "forest")
-    st.altair_chart(charts.forest(shown[:_FOREST_ROWS]), key="forest")
+    st.vega_lite_chart(
+        charts.forest(shown[:_FOREST_ROWS]), key="forest", alt="Effects with their intervals; the same numbers are in the rows"
+    )
 
 
 def _wheels(engine: str, before: str, after: str) -> None:

@@ -13,7 +13,7 @@ from dashboard.filters import choose, node_filter, search, switch
 from dashboard.frame import quiet
 from dashboard.grid import Cell, Column, grid
 from dashboard.sentence import engine_name
-from dashboard.shown import count, number, percent, when
+from dashboard.shown import count, model_name, number, percent, when
 from dashboard.words import STATES, look_of_state, look_of_verdict
 from results.queries import matrix_page, today_page
 from results.verdict.words import CellState, Verdict
@@ -33,7 +33,7 @@ def show() -> None:
     engines = [row["engine"] for row in source.rows(matrix_page.engines())]
     nodes = {row["node_id"]: row["label"] for row in source.rows(today_page.nodes())}
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        engine = choose("Engine", "engine", {name: engine_name(name) for name in engines})
+        engine = choose("Engine", "engine", {name: engine_name(name) for name in engines}, narrow=True)
         node = node_filter(nodes)
         view = switch("Show", "view", _VIEWS, default="both")
         only = switch("Rows", "only", _ONLY, default="all")
@@ -76,7 +76,7 @@ def _line(engine: str, row: Row, own: Mapping[str, Row], releases: Sequence[str]
     link = links.cell_of({**row, "engine": engine})
     where = f"{row['node_label'] or row['node_id']} · {row['distribution']}" if several else ""
     cells = [_cell(own.get(release), link, view, release) for release in releases]
-    return [Cell(row["recipe_name"], row["quantization"] or "", link=link), Cell(row["backend_name"], where), *cells]
+    return [Cell(model_name(row["recipe_name"]), row["quantization"] or "", link=link), Cell(row["backend_name"], where), *cells]
 
 
 def _cell(row: Row | None, link: links.Link, view: str, release: str) -> Cell:
@@ -95,9 +95,9 @@ def _texts(row: Row, view: str, word: str) -> tuple[str, str]:
     rate = None if row["decode_tok_s"] is None else f"{number(row['decode_tok_s'])} tok/s"
     if view == "correctness":
         return word, _verdict(row)
-    if view == "speed":
-        return rate or word, _change(row)
     sign = word.split(" ", 1)[0]
+    if view == "speed":
+        return (f"{sign} {rate}" if rate else word), _change(row)
     return (f"{sign} {number(row['decode_tok_s'])}" if rate else word), _change(row) or _verdict(row)
 
 

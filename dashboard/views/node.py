@@ -140,7 +140,8 @@ def _health(node: str) -> None:
     frame = source.frame(question)
     if frame["bandwidth_gb_s"].notna().any():
         frame = frame.assign(started_at=frame["read_at"], outcome="pass")
-        st.altair_chart(charts.by_boot(frame, "bandwidth_gb_s", "Memory bandwidth of the probe, GB/s"), key="probe")
+        title = "Memory bandwidth of the probe, GB/s"
+        st.vega_lite_chart(charts.by_boot(frame, "bandwidth_gb_s", title), key="probe", alt=title)
     grid(
         "health",
         "What the probe and the sensors said, newest first",
@@ -186,7 +187,7 @@ def _boots(node: str) -> None:
     for pair in (present[:2], present[2:]):
         if pair:
             for column, name in zip(st.columns(2), pair, strict=False):
-                column.altair_chart(charts.by_boot(frame, name, _PER_BOOT[name]), key=f"boots_{name}")
+                column.vega_lite_chart(charts.by_boot(frame, name, _PER_BOOT[name]), key=f"boots_{name}", alt=_PER_BOOT[name])
     missing = [title for name, title in _PER_BOOT.items() if name not in present]
     if missing:
         quiet(f"Not told by this node: {'; '.join(missing)}.", "per_boot")

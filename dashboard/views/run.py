@@ -17,7 +17,7 @@ from dashboard.frame import quiet
 from dashboard.gate import show_gate
 from dashboard.grid import Cell, Column, grid
 from dashboard.sentence import engine_name
-from dashboard.shown import block, gib, line, number, seconds, when
+from dashboard.shown import block, gib, line, model_name, number, seconds, when
 from dashboard.words import look_of_state
 from results.boot_folder import checked_run_id
 from results.errors import FolderError
@@ -25,6 +25,7 @@ from results.queries import run_page
 from results.report.issue import issue_markdown, issue_of
 from results.report.issue_rows import issue_rows
 from results.report.this_machine import this_machine
+from results.roofline import roofline_of
 
 Row = Mapping[str, Any]
 _TELEMETRY = {
@@ -80,7 +81,7 @@ def _newest() -> None:
             [
                 Cell(when(row["started_at"]), link=links.to("run", run=row["run_id"]), tip=row["run_id"]),
                 Cell(f"{engine_name(row['engine'])} {row['engine_version']}"),
-                Cell(row["recipe_name"]),
+                Cell(model_name(row["recipe_name"])),
                 Cell(row["backend_name"]),
                 _outcome(row["outcome"]),
                 Cell(number(row["decode_tok_s"])),
@@ -100,7 +101,7 @@ def _outcome(word: str | None) -> Cell:
 def _headline(boot: Row) -> None:
     look = look_of_state(boot["counted_as"])
     word = (boot["outcome"] or f"running, in phase {boot['phase']}").replace("_", " ")
-    what = f"{engine_name(boot['engine'])} {boot['engine_version']} · {boot['recipe_name']} on {boot['backend_name']}"
+    what = f"{engine_name(boot['engine'])} {boot['engine_version']} · {model_name(boot['recipe_name'])} on {boot['backend_name']}"
     with st.container(key=f"{'good' if look.kind == 'pass' else 'bad'}_headline_run"):
         st.text(line(f"{look.sign} {word}: {what}", 400))
     if boot["reason"]:
@@ -153,6 +154,7 @@ def _headline(boot: Row) -> None:
 
 def _facts(boot: Row) -> None:
     st.header("What ran")
+    rooflines = source.rows(run_page.table("rooflines", boot["run_id"]))
     facts: list[tuple[str, str]] = [
         ("Engine says", boot["server_version"] or "not asked"),
         (
@@ -176,6 +178,7 @@ def _facts(boot: Row) -> None:
             f"{gib(boot['memory_used_bytes'])} taken, {gib(boot['memory_peak_used_bytes'])} at most, {_left(boot['memory_leak_bytes'])}",
         ),
         ("Weights", gib(boot["model_memory_bytes"])),
+        ("Roofline", " ".join(roofline_of({**row, "run_id": boot["run_id"]}).sentence for row in rooflines)),
         ("Tokens counted", f"engine {number(boot['engine_token_count'])}, client {number(boot['client_token_count'])}"),
     ]
     grid("facts", "What ran", ["", " "], [[Cell(name), Cell(value or "–")] for name, value in facts])
@@ -244,7 +247,7 @@ def _telemetry(run_id: str) -> None:
     for pair in (present[:2], present[2:4], present[4:]):
         if pair:
             for column, name in zip(st.columns(2), pair, strict=False):
-                column.altair_chart(charts.over_time(frame, name, _TELEMETRY[name]), key=f"telemetry_{name}")
+                column.vega_lite_chart(charts.over_time(frame, name, _TELEMETRY[name]), key=f"telemetry_{name}", alt=_TELEMETRY[name])
     missing = [title for name, title in _TELEMETRY.items() if name not in present]
     if missing:
         quiet(f"Not told by this node: {'; '.join(missing)}.", "telemetry")

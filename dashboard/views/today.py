@@ -14,7 +14,7 @@ from dashboard.filters import node_filter
 from dashboard.frame import quiet
 from dashboard.grid import Cell, Column, grid
 from dashboard.sentence import cell_name, engine_name, sentences
-from dashboard.shown import ago, block, count, number, percent
+from dashboard.shown import ago, block, count, model_name, number, percent
 from dashboard.words import look_of_state, look_of_verdict
 from results.queries import today_page
 from results.self_checks import SelfChecks
@@ -72,7 +72,7 @@ def _finding(row: Mapping[str, Any]) -> list[Cell]:
     return [
         Cell(what, stage, kind=(look.kind if row["stage"] == "confirmed" else "flaky") if open_ else "notrun"),
         Cell(
-            f"{row['recipe_name']} on {row['backend_name']}",
+            f"{model_name(row['recipe_name'])} on {row['backend_name']}",
             f"{engine_name(row['engine'])} · {row['node_label'] or row['node_id']}" + (f" · {subject}" if subject else ""),
             link=links.cell_of(row),
         ),
@@ -144,6 +144,10 @@ def _cut(name: str, there_are: int) -> None:
         quiet(f"The first {_SHOWN}; more are in the rows.", f"cut_{name}")
 
 
+def _behind(releases: int, newest: str) -> str:
+    return f"{releases} behind {newest}" if releases else "the newest"
+
+
 def _fresh(row: Mapping[str, Any]) -> list[Cell]:
     look = look_of_state(row["state"] or "not_run")
     behind = row["releases_behind"]
@@ -154,7 +158,7 @@ def _fresh(row: Mapping[str, Any]) -> list[Cell]:
             link=links.cell_of(row),
         ),
         Cell(number(row["boots"])),
-        Cell(row["newest_release"] or "–", f"{behind} behind {row['engine_newest_release']}" if behind else "the newest"),
+        Cell(row["newest_release"] or "–", "no evidence yet" if behind is None else _behind(behind, row["engine_newest_release"])),
         Cell(f"{look.sign} {row['state'] or 'not run'}", kind=look.kind, tip=look.meaning),
         Cell(row["last_passing"] or "never"),
         Cell(ago(row["last_started_at"], datetime.now(UTC))),

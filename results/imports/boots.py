@@ -45,6 +45,15 @@ class ImportReport:
     kept: int = 0
     """Sessions, claims and notes that were new here."""
     cut_lines: int = 0
+    not_finite: int = 0
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What of one folder could not be used (results/boot_folder.py)."""
+
+    skipped_lines: int
+    not_finite: int
 
 
 def boots_below(path: Path) -> Path | None:
@@ -72,17 +81,18 @@ def import_boots(store: Store, source: Path, *, label: str | None = None) -> Imp
     finished = {run_id: one for run_id, one in summaries.items() if one.run.outcome is not None}
     new, here, conflicting = _against_store(store, finished)
     _check_nodes(store, [finished[run_id].node for run_id in new], label)
-    imported, cut = _copy(store, [folder for folder in folders if folder.run_id in new], label, skipped)
+    copied = _copy(store, [folder for folder in folders if folder.run_id in new], label, skipped)
     kept = _import_kept(store, source) if single is None else 0
     report = store.ingest_pending()
     return ImportReport(
-        imported=tuple(run_id for run_id in imported if run_id not in report.skipped),
+        imported=tuple(run_id for run_id in copied if run_id not in report.skipped),
         already_here=tuple(here),
         unfinished=tuple(sorted(set(summaries) - set(finished))),
         conflicting=conflicting,
-        skipped={**skipped, **{name: why for name, why in report.skipped.items() if name in imported}},
+        skipped={**skipped, **{name: why for name, why in report.skipped.items() if name in copied}},
         kept=kept,
-        cut_lines=cut,
+        cut_lines=sum(content.skipped_lines for content in copied.values()),
+        not_finite=sum(content.not_finite for content in copied.values()),
     )
 
 
@@ -167,9 +177,9 @@ def _refuse_one_name_for_two(node: NodeRecord, other: NodeRecord) -> None:
         )
 
 
-def _copy(store: Store, folders: Sequence[BootFolder], label: str | None, skipped: dict[str, str]) -> tuple[list[str], int]:
-    done: list[str] = []
-    cut = 0
+def _copy(store: Store, folders: Sequence[BootFolder], label: str | None, skipped: dict[str, str]) -> dict[str, _Counted]:
+    """What was copied, by run id."""
+    done: dict[str, _Counted] = {}
     for folder in folders:
         try:
             content = folder.read()
@@ -181,9 +191,8 @@ def _copy(store: Store, folders: Sequence[BootFolder], label: str | None, skippe
             raise StoreError(
                 f"cannot copy {folder.run_id}: {error.strerror}", where=str(store.boots), todo="Free space on that disk."
             ) from error
-        done.append(folder.run_id)
-        cut += content.skipped_lines
-    return done, cut
+        done[folder.run_id] = _Counted(content.skipped_lines, content.not_finite)
+    return done
 
 
 def _copy_folder(store: Store, folder: BootFolder, content: BootContent, label: str | None) -> None:

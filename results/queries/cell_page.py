@@ -23,8 +23,8 @@ def boots(history: str) -> Query:
         """
 SELECT * FROM (
 SELECT run_id, session_id, started_at, engine_version, release, position, outcome, counted_as, is_evidence, purpose, session_void, reason,
-       signature, health, throttled, launch_bound, samples, decode_tok_s, decode_tok_s_min, decode_tok_s_max, ttft_s, prefill_tok_s,
-       itl_p50_s, itl_p99_s, streams, aggregate_tok_s, memory_used_bytes, memory_peak_used_bytes, kv_cache_tokens, model_memory_bytes,
+       signature, health, throttled, launch_bound, weights, samples, decode_tok_s, decode_tok_s_min, decode_tok_s_max, ttft_s,
+       prefill_tok_s, itl_p50_s, itl_p99_s, streams, aggregate_tok_s, memory_used_bytes, memory_peak_used_bytes, kv_cache_tokens, model_memory_bytes,
        verified_context_tokens, nll_drift_rms, margin_drift_rms, flip_rate, gate_prompts, gate_matched, driver_version, kernel_version,
        firmware, sm_clock_cap_mhz, gpu_name, compute_capability, startup_s
 FROM boots WHERE history_id = $history ORDER BY started_at DESC LIMIT 5000
@@ -60,14 +60,37 @@ def levels(history: str) -> Query:
 
 
 def claims(engine: str, recipe: str) -> Query:
-    """What others published for this engine and recipe."""
+    """What others published for this engine and recipe: imported, or named by the recipe itself (both ends of a range)."""
     return query(
         """
 SELECT source, tool, metric, value, engine_version, backend_name, node, concurrency, claimed_at, note
-FROM claims WHERE (engine IS NULL OR engine = $engine) AND recipe_name = $recipe ORDER BY claimed_at, source LIMIT 500
+FROM claims WHERE (engine IS NULL OR engine = $engine) AND recipe_name = $recipe
+UNION ALL
+SELECT source, 'named by the recipe', 'decode_tok_s', value, engine_version, NULL, NULL, 1, claimed_at, note
+FROM (
+    SELECT claim ->> 'source' AS source, claim ->> 'version' AS engine_version, claim ->> 'date' AS claimed_at, claim ->> 'note' AS note,
+           unnest(list_distinct([TRY_CAST(claim ->> name AS DOUBLE) FOR name IN ['tok_s_low', 'tok_s_high']])) AS value
+    FROM (
+        SELECT unnest(from_json(arg_max(definition, last_run_id) -> 'claims', '["JSON"]')) AS claim FROM recipes WHERE name = $recipe
+    )
+    WHERE claim ->> 'engine' = $engine
+)
+WHERE source IS NOT NULL AND value IS NOT NULL
+ORDER BY claimed_at, source, value LIMIT 500
 """,
         engine=engine,
         recipe=recipe,
+    )
+
+
+def rooflines(history: str) -> Query:
+    """How near each boot of one cell came to what its node's memory allows."""
+    return query(
+        """
+SELECT run_id, started_at, workload, decode_tok_s, bytes_per_token, bound, bandwidth_gb_s, nominal_gb_s, percent, percent_of_nominal, alarm
+FROM rooflines WHERE history_id = $history ORDER BY started_at, run_id, workload
+""",
+        history=history,
     )
 
 

@@ -35,7 +35,7 @@ def numbers_of(history: str, metric: str | None) -> Query:
     return query(
         """
 SELECT n.release, n.position, n.series, n.workload, n.metric, n.launch_bound, n.median, n.low, n.high, n.n_candidate, n.verdict, n.reason,
-       n.baseline, n.effect, n.p, n.boots_to_decide, l.level
+       n.baseline, n.effect, n.p, n.boots_to_decide, n.warnings, l.level
 FROM numbers n
 LEFT JOIN (
     SELECT l.*, a.position AS from_position, b.position AS to_position

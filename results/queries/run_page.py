@@ -15,6 +15,7 @@ _TABLES = (
     "engine_counters",
     "kernel_messages",
     "diagnoses",
+    "rooflines",
 )
 
 

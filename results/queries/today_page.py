@@ -98,7 +98,9 @@ SELECT f.finding_id, f.stage, f.kind, f.subject, f.engine, f.distribution, f.rec
 FROM f
 LEFT JOIN verdicts v ON v.history_id = f.history_id AND v.release = f.release
 LEFT JOIN verdicts b ON b.history_id = f.history_id AND b.release = f.after
-LEFT JOIN number_verdicts n ON n.history_id = f.history_id AND n.release = f.release AND n.series = f.subject
+LEFT JOIN (
+    SELECT * FROM number_verdicts WHERE history_id IN (SELECT history_id FROM f) AND release IN (SELECT release FROM f)
+) n ON n.history_id = f.history_id AND n.release = f.release AND n.series = f.subject
 LEFT JOIN (
     SELECT run_id, arg_max(sentence, concluded_at) AS sentence, arg_max(use_instead, concluded_at) AS use_instead
     FROM diagnoses WHERE run_id IN (SELECT last_run_id FROM f) GROUP BY run_id

@@ -18,7 +18,13 @@ ATOM = "http://www.w3.org/2005/Atom"
 MOST_ENTRIES = 100
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
 _NOT_XML = re.compile("[^\\t\\n\\r\\u0020-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
-_HEADINGS = {"nightly_failed": "The night itself failed", "broke": "Broke", "slower": "Slower", "fixed": "Fixed"}
+_HEADINGS = {
+    "nightly_failed": "The night itself failed",
+    "broke": "Broke",
+    "slower": "Slower",
+    "above_roofline": "Faster than the memory allows",
+    "fixed": "Fixed",
+}
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from results.redact import plain, redact
+from results.roofline import ABOVE
 
-Kind = Literal["broke", "slower", "fixed", "nightly_failed"]
+Kind = Literal["broke", "slower", "fixed", "above_roofline", "nightly_failed"]
 
 FINDINGS = """
 SELECT f.finding_id, f.subject, f.kind, f.after, f.release, f.stage, f.reason, f.fixed_in, f.effect, f.last_run_id,
@@ -29,6 +30,16 @@ WHERE v.verdict = 'fixed' AND v.confirmed
 ORDER BY v.last_started_at, v.history_id
 """
 """A repair of what was already broken when it was first measured is no finding, but it is news."""
+
+ROOFLINES = """
+SELECT f.history_id, e.release, f.run_id, f.decode_tok_s, f.percent, f.percent_of_nominal, f.bandwidth_gb_s, f.bytes_per_token,
+       h.engine, h.distribution, h.recipe_name, h.backend_name, coalesce(n.label, h.node_id) AS node
+FROM rooflines f JOIN runs r ON r.run_id = f.run_id JOIN histories h ON h.history_id = f.history_id
+LEFT JOIN engine_versions e ON e.engine = r.engine AND e.version = r.engine_version LEFT JOIN nodes n ON n.node_id = h.node_id
+WHERE f.alarm AND f.started_at > now() - INTERVAL 30 DAY
+ORDER BY f.started_at, f.run_id
+"""
+"""Boots of the last month whose decode rate no memory of their node could deliver."""
 
 _TEXT = 600
 
@@ -56,6 +67,11 @@ def alarms_of(findings: Sequence[Mapping[str, Any]], fixed: Sequence[Mapping[str
     return [*alarms, *(_of_repair(row) for row in fixed)]
 
 
+def above_roofline(rows: Sequence[Mapping[str, Any]]) -> list[Alarm]:
+    """One alarm for each cell and release that rows of `ROOFLINES` are about."""
+    return [_above(row) for row in rows]
+
+
 def untold(alarms: Sequence[Alarm], told: Collection[str]) -> list[Alarm]:
     """Those that were not told before, each key once."""
     new = {alarm.key: alarm for alarm in alarms if alarm.key not in told}
@@ -81,6 +97,16 @@ def _of_finding(row: Mapping[str, Any]) -> Alarm | None:
         return _alarm(row, f"{row['finding_id']}:fixed", "fixed", f"{row['subject']} is back", row["fixed_in"])
     what = f"{row['subject']} got worse" if slower else "broke"
     return _alarm(row, f"{row['finding_id']}:confirmed", "slower" if slower else "broke", what, row["release"])
+
+
+def _above(row: Mapping[str, Any]) -> Alarm:
+    share = row["percent"] if row["percent"] is not None else row["percent_of_nominal"]
+    reason = (
+        f"{row['decode_tok_s']:.4g} tok/s x {row['bytes_per_token'] / 1e9:.3g} GB a token is {share:.0f} % of the memory's bandwidth,"
+        f" without speculation: {ABOVE}"
+    )
+    full = {**row, "subject": "decode_tok_s", "effect": None, "after": None, "reason": reason, "last_run_id": row["run_id"]}
+    return _alarm(full, f"{row['history_id']}:{row['release']}:above_roofline", "above_roofline", "above the roofline", row["release"])
 
 
 def _of_repair(row: Mapping[str, Any]) -> Alarm:

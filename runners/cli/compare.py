@@ -105,6 +105,8 @@ def _print_details(one: ComparedCell) -> None:
     out.print(shown(f"{one.recipe_name} · {one.backend_name}: {one.reason}", 600), markup=False, style="bold")
     for number in loud:
         out.print(f"  {shown(_sentence(number), 600)}", markup=False, style=_STYLES.get(number.verdict, ""))
+    for warning in dict.fromkeys(warning for number in one.numbers for warning in number.warnings):
+        out.print(f"  note: {shown(warning, 300)}", markup=False, style="dim")
 
 
 def _sentence(number: ComparedNumber) -> str:

@@ -131,6 +131,6 @@ def _numbers_table(store: Store, one: dict[str, Any], metric: str) -> Table:
             str(row["n_candidate"] or 0),
             "–" if row["level"] is None else f"{row['level']:.4g}",
             cell(row["verdict"], 30),
-            cell(row["reason"], 300),
+            cell("; ".join([row["reason"], *(row["warnings"] or ())]), 500),
         )
     return table

@@ -14,6 +14,7 @@ from results.imports.claims import ClaimedCell, claims_of
 from results.imports.exported import is_export, restore
 from results.store import Store
 from results.vocabulary import ExitCode
+from runners.cli.left_out import unusable_in_words
 from runners.cli.shell import err, errors_shown, open_store, out, print_json, shown
 from runners.errors import UsageError
 from runners.spec import EngineSpec
@@ -95,7 +96,7 @@ def _print(report: ImportReport) -> None:
         err.print(f"left out {name}: {shown(why, 500)}", markup=False)
     out.print(
         f"{len(report.imported)} boots imported, {len(report.already_here)} were here already, {len(report.unfinished)} unfinished and "
-        f"left out, {len(report.conflicting)} in conflict, {len(report.skipped)} unreadable, {report.cut_lines} cut lines; "
-        f"{report.kept} sessions, claims and notes",
+        f"left out, {len(report.conflicting)} in conflict, {len(report.skipped)} unreadable, "
+        f"{unusable_in_words(report.cut_lines, report.not_finite)}; {report.kept} sessions, claims and notes",
         markup=False,
     )

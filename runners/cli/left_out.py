@@ -18,6 +18,11 @@ _WORDS: Mapping[str, str] = {
 }
 
 
+def unusable_in_words(lines: int, not_finite: int) -> str:
+    """What of the files could not be used, such as `2 lines cut off or of another boot, 1 numbers that are not finite (null)`."""
+    return f"{lines:,} lines cut off or of another boot, {not_finite:,} numbers that are not finite (null)"
+
+
 def left_out_in_words(counts: Mapping[str, int]) -> list[str]:
     """One phrase for each reason, such as `2 numbers of failed boots`."""
     return [f"{number:,} {_WORDS.get(reason, reason)}" for reason, number in sorted(counts.items())]

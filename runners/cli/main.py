@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("export", "export_store"),
     "db": ("db", "db"),
     "canary": ("canary", "canary"),
+    "shape": ("shape", "shape"),
     "reference": ("reference", "reference"),
     "asv": ("asv", "app"),
 }

@@ -16,7 +16,7 @@ from results.redact import plain
 from results.store import Store
 from results.vocabulary import ExitCode
 from runners.alarms.deliver import Bell, Delivery
-from runners.alarms.news import FINDINGS, FIXED, Alarm, alarms_of, is_bad, of_failure
+from runners.alarms.news import FINDINGS, FIXED, ROOFLINES, Alarm, above_roofline, alarms_of, is_bad, of_failure
 from runners.alarms.settings import read_settings
 from runners.cli.progress import SessionProgress
 from runners.cli.shell import err, errors_shown, open_store, out, print_json, shown
@@ -94,7 +94,7 @@ def _night(make_request: Callable[[], NightRequest], store: Store, bell: Bell) -
             plan = plan_night(request)
         for engine, why in plan.discovery.troubles:
             _say(f"{engine}: {why}")
-        with SessionProgress() as progress, InstallAhead(cache_folder(), has_cuda=plan.has_cuda) as ahead:
+        with SessionProgress(open_ended=True) as progress, InstallAhead(cache_folder(), has_cuda=plan.has_cuda) as ahead:
             return run_night(plan, request, store, cache_folder(), progress, Tools(install_ahead=ahead.next, say=_say))
     except Exception as error:
         day = utc_now()[:10]
@@ -127,7 +127,8 @@ def _tell(bell: Bell, store: Store, result: NightResult) -> Delivery:
     day = utc_now()[:10]
     if result.unsafe is not None or result.node_off is not None:
         alarms.append(of_failure(result.ended, day, result.plan.node.label))
-    alarms += [of_failure(f"{engine}: {why}", day, result.plan.node.label) for engine, why in result.plan.discovery.troubles]
+    failures = [*result.failures, *(f"{engine}: {why}" for engine, why in result.plan.discovery.troubles)]
+    alarms += [of_failure(failure, day, result.plan.node.label) for failure in failures]
     return bell.ring(alarms, f"Night of {day}", _facts(result))
 
 
@@ -135,7 +136,7 @@ def current_alarms(store: Store) -> list[Alarm]:
     """Everything in the store that is worth an alarm, told or not."""
     if not store.database.exists():
         return []
-    return alarms_of(store.query(FINDINGS), store.query(FIXED))
+    return [*alarms_of(store.query(FINDINGS), store.query(FIXED)), *above_roofline(store.query(ROOFLINES))]
 
 
 def _facts(result: NightResult) -> list[str]:
@@ -158,7 +159,8 @@ def _exit_code(result: NightResult, delivery: Delivery) -> int:
         return ExitCode.INTERRUPTED
     if any(is_bad(alarm) and alarm.kind != "nightly_failed" for alarm in delivery.new):
         return ExitCode.BROKEN_OR_SLOWER
-    failed = result.unsafe is not None or result.node_off is not None or any(made.unstored for made in result.results)
+    off = result.unsafe is not None or result.node_off is not None
+    failed = off or bool(result.failures) or any(made.unstored for made in result.results)
     return ExitCode.INFRASTRUCTURE if failed or (not result.results and result.plan.discovery.troubles) else ExitCode.OK
 
 

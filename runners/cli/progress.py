@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from results.vocabulary import Outcome, Phase
+from results.vocabulary import Outcome, Phase, Purpose
 from runners.cli.shell import err, shown
 from runners.node.lock import LockOwner
 from runners.pipeline import BootResult
@@ -17,15 +17,19 @@ from runners.stale import StaleBoot
 
 
 class SessionProgress:
-    """Shows one bar over all boots and the phase of the present one. Use as a context manager."""
+    """Shows one bar over all boots and the phase of the present one. Use as a context manager.
 
-    def __init__(self) -> None:
+    `open_ended`: each boot is chosen after the one before, so that nobody knows how many there will be.
+    """
+
+    def __init__(self, *, open_ended: bool = False) -> None:
+        self._open_ended = open_ended
         self._live = err.is_terminal
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[cell]}", style="bold", markup=False),
             BarColumn(bar_width=20),
-            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[count]}"),
             TextColumn("{task.fields[phase]}"),
             TextColumn("{task.fields[detail]}", style="dim", markup=False),
             TimeElapsedColumn(),
@@ -60,13 +64,16 @@ class SessionProgress:
         """A boot begins."""
         cell = planned.cell
         count = f" boot {planned.number}/{planned.of}" if planned.of > 1 else ""
-        self._label = f"{cell.spec.name} {cell.spec.version or ''} {cell.recipe.name} {cell.backend.name}{count}"
+        why = "" if planned.purpose is Purpose.MEASURE else f" ({planned.purpose.replace('_', '-')})"
+        self._label = f"{cell.spec.name} {cell.spec.version or ''} {cell.recipe.name} {cell.backend.name}{count}{why}"
+        total = None if self._open_ended else of
+        place = f"{number}" if self._open_ended else f"{number}/{of}"
         if self._live and self._task is None:
-            self._task = self._bar.add_task("", total=of, cell="", phase="", detail="")
+            self._task = self._bar.add_task("", total=total, cell="", phase="", detail="", count="")
         if self._live and self._task is not None:
-            self._bar.update(self._task, total=of, completed=number - 1, cell=shown(self._label))
+            self._bar.update(self._task, total=total, completed=number - 1, cell=shown(self._label), count=place)
         else:
-            self._line(f"[{number}/{of}] {self._label}")
+            self._line(f"[{place}] {self._label}")
         self._phase = None
 
     def phase(self, phase: Phase, detail: str) -> None:

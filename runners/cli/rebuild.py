@@ -9,7 +9,7 @@ import typer
 
 from results.queries.cells import left_out
 from results.redact import plain
-from runners.cli.left_out import left_out_in_words
+from runners.cli.left_out import left_out_in_words, unusable_in_words
 from runners.cli.shell import err, errors_shown, open_store, out, print_json
 
 
@@ -29,6 +29,7 @@ def rebuild(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
             return
         for run_id, reason in report.skipped.items():
             err.print(f"left out {run_id}: {plain(reason, 500)}", markup=False)
-        out.print(f"{len(report.ingested)} boots stored, {len(report.skipped)} left out, {report.cut_lines} cut lines in {store.database}")
+        unusable = unusable_in_words(report.cut_lines, report.not_finite)
+        out.print(f"{len(report.ingested)} boots stored, {len(report.skipped)} left out, {unusable}; in {store.database}", markup=False)
         for phrase in left_out_in_words(excluded):
             out.print(f"left out of verdicts: {phrase}", markup=False)

@@ -86,10 +86,10 @@ def render(cells: Sequence[CellSummary], store: Store) -> RenderableType:
     for cell in cells:
         mark = "*" if cell.launch_bound else ""
         table.add_row(
-            Text(plain(f"{cell.engine} {cell.engine_version}\n{cell.recipe_name} · {cell.backend_name}", 120)),
+            Text(plain(f"{cell.engine} {cell.engine_version}\n{_model(cell)} · {cell.backend_name}", 120)),
             Text(_outcome(cell), style=_STYLES.get(cell.outcome, "bold red")),
             f"{cell.gate_matched}/{cell.gate_prompts}" if cell.gate_prompts else "–",
-            _rate(cell.decode_tok_s, mark),
+            _decode(cell, mark),
             _rate(cell.aggregate_tok_s, mark),
             f"{cell.ttft_s.median * 1000:.0f}" if cell.ttft_s else "–",
             f"{cell.max_model_len:,}" if cell.max_model_len else "–",
@@ -98,7 +98,9 @@ def render(cells: Sequence[CellSummary], store: Store) -> RenderableType:
         )
     parts: list[RenderableType] = [table]
     if any(cell.launch_bound and cell.decode_tok_s for cell in cells):
-        parts.append(Text("* launch-bound: a canary measures launch overhead, not kernel speed: not comparable with a model.", style="dim"))
+        parts.append(Text("* launch-bound: a tiny model measures launch overhead, not kernels: not comparable with a model.", style="dim"))
+    if any(cell.weights == "dummy" for cell in cells):
+        parts.append(Text("dummy weights: random numbers in the shape of a model: timed, not judged, never compared with it.", style="dim"))
     parts.extend(_details(cell, store) for cell in cells)
     return Group(*parts)
 
@@ -119,6 +121,8 @@ def _details(cell: CellSummary, store: Store) -> Text:
     text.append(f"kernels that ran: {_kernels(cell)}\n  ")
     for sentence in drafts_of(cell):
         text.append(f"{plain(sentence, 300)}\n  ")
+    if cell.roofline is not None:
+        text.append(f"roofline, {plain(cell.roofline.sentence, 400)}\n  ", style="bold red" if cell.roofline.alarm else "")
     for claim in claims_of(cell)[:_MOST_CLAIMS]:
         rate = f"{claim.tok_s_low:g}" if claim.tok_s_low == claim.tok_s_high else f"{claim.tok_s_low:g}–{claim.tok_s_high:g}"
         text.append(
@@ -137,6 +141,17 @@ def _outcome(cell: CellSummary) -> str:
     if boots == 1:
         return cell.outcome
     return cell.outcome + " (" + ", ".join(f"{n} {o}" for o, n in sorted(cell.outcomes.items())) + ")"
+
+
+def _model(cell: CellSummary) -> str:
+    return f"{cell.recipe_name} (dummy weights)" if cell.weights == "dummy" else cell.recipe_name
+
+
+def _decode(cell: CellSummary, mark: str) -> str:
+    """The rate, and its share of what the node's memory allows."""
+    share = None if cell.roofline is None else cell.roofline.percent
+    about = "about " if cell.roofline is not None and cell.roofline.bound == "about" else ""
+    return _rate(cell.decode_tok_s, mark) + ("" if share is None else f"\n{about}{share:.0f} % roof")
 
 
 def _rate(spread: Spread | None, mark: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from results.boot_folder import checked_run_id
 from results.redact import plain
+from results.roofline import rooflines_of
 from results.store import Store
 from runners.cli.runs import FIRST
 from runners.cli.shell import cell, errors_shown, open_store, out, print_json
@@ -61,6 +63,7 @@ def _detail(store: Store, run_id: str) -> dict[str, Any]:
         detail[table] = store.query(f"SELECT * EXCLUDE (run_id) FROM {table} WHERE run_id = ?", [run_id])
     builds = store.query("SELECT * FROM engine_builds WHERE build_id = ?", [detail["build_id"]])
     detail["build"] = builds[0] if builds else None
+    detail["rooflines"] = [{**asdict(one), "sentence": one.sentence} for one in rooflines_of(store, [run_id])]
     detail["folder"] = str(store.boots / run_id)
     return detail
 
@@ -68,7 +71,7 @@ def _detail(store: Store, run_id: str) -> dict[str, Any]:
 def _render(store: Store, detail: dict[str, Any]) -> RenderableType:
     facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in detail.items():
-        if name not in _HIDDEN and name not in (*_PARTS, "build") and value is not None:
+        if name not in _HIDDEN and name not in (*_PARTS, "build", "rooflines") and value is not None:
             facts.add_row(Text(name, style="dim"), cell(str(value)))
     parts: list[RenderableType] = [facts]
     if detail["reason"]:
@@ -85,6 +88,8 @@ def _render(store: Store, detail: dict[str, Any]) -> RenderableType:
         parts.append(_plain_table("", broken[:20], ("step", "prompt_name", "judge", "verdict", "first_divergence", "reason", "text")))
     shown = ("workload", "repeat", "stream", "cold", "prompt_tokens", "completion_tokens", "ttft_s", "decode_tok_s", "invalid_reason")
     parts.append(_plain_table("samples", [s for s in detail["samples"] if s["stream"] == 0], shown))
+    for one in detail["rooflines"]:
+        parts.append(Text(f"roofline, {plain(one['sentence'], 400)}", style="bold red" if one["alarm"] else ""))
     if detail["engine_counters"]:
         parts.append(_plain_table("the engine's own counters", _by_workload(detail["engine_counters"]), ("workload", *COUNTERS)))
     if detail["log_excerpt"]:

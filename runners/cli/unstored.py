@@ -66,4 +66,5 @@ def outcome_alone(run: RunRecord) -> CellSummary:
         previous=None,
         run_ids=(run.run_id,),
         warnings=run.warnings,
+        weights=run.weights,
     )

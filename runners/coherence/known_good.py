@@ -42,11 +42,13 @@ class KnownAnswer:
 
 @dataclass(frozen=True)
 class KnownPassage:
-    """Log-probabilities of a fixed text's tokens (nats, None for the first); `floor_*`: how far an honest second computation differs."""
+    """Log-probabilities of a fixed text's tokens (nats, None for the first); `floor_*`: how far honest other computations differ over the
+    tokens that are not `on_edge`, where a rounding decides which expert a token gets and its score jumps by nats."""
 
     logprobs: tuple[float | None, ...]
     floor_rms: float
     floor_max: float
+    on_edge: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

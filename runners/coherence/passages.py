@@ -5,8 +5,8 @@ Rule: teacher-forced log-probabilities of a given text cannot branch (M18): thei
 a finding (M17); a text that the server refuses to score is recorded with its words, never a crash.
 
 `nll_mean` = - mean of the log-probabilities, nats per token (the first token has none). Drift is `logprob - reference`; `nll_drift_rms` is
-the root of its mean square, `nll_drift_max` its largest size. `top1_agreement` is the share of the text's tokens that the model finds the
-most likely one.
+the root of its mean square, `nll_drift_max` its largest size, both over the tokens whose expert no rounding can change (`on_edge`).
+`top1_agreement` is the share of the text's tokens that the model finds the most likely one.
 """
 
 from __future__ import annotations
@@ -109,7 +109,11 @@ class PassageJudge:
 
     def _drifts(self, text: Text, scored: PromptScores, known: KnownPassage) -> tuple[list[ScoreRecord], tuple[Finding, ...]]:
         pairs = zip(scored.logprobs, known.logprobs, strict=True)
-        moved = [(abs(value - wanted), i) for i, (value, wanted) in enumerate(pairs) if value is not None and wanted is not None]
+        moved = [
+            (abs(value - wanted), at)
+            for at, (value, wanted) in enumerate(pairs)
+            if value is not None and wanted is not None and at not in known.on_edge
+        ]
         if not moved:
             return [], ()
         rms = math.sqrt(math.fsum(d * d for d, _ in moved) / len(moved))

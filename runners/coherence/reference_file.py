@@ -69,11 +69,12 @@ class Answer(SuiteModel):
 
 
 class Passage(SuiteModel):
-    """Scores of one fixed text, and how far an honest second computation differed (nats)."""
+    """Scores of one fixed text, how far honest other computations differed (nats), and the tokens where rounding may choose the expert."""
 
     logprobs: tuple[float | None, ...]
     floor_rms: float = Field(ge=0)
     floor_max: float = Field(ge=0)
+    on_edge: tuple[int, ...] = ()
 
 
 class Reference(SuiteModel):
@@ -103,7 +104,7 @@ class Reference(SuiteModel):
 
 
 def _known(passage: Passage) -> KnownPassage:
-    return KnownPassage(passage.logprobs, passage.floor_rms, passage.floor_max)
+    return KnownPassage(passage.logprobs, passage.floor_rms, passage.floor_max, frozenset(passage.on_edge))
 
 
 def read_reference(path: Path) -> Reference:

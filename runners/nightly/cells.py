@@ -53,11 +53,11 @@ class NightCells:
 
 
 def cells_of(suite: Suite, specs: Sequence[EngineSpec], *, has_cuda: bool, may_download: bool) -> NightCells:
-    """The suite's cells in these releases, canaries first within a release. Raises SuiteError for a recipe or backend nobody knows.
+    """The suite's cells in these releases, canaries first, then shapes. Raises SuiteError for a recipe or backend nobody knows.
 
     What a release cannot express is a cell too: its boot ends at once as `unsupported`, and that is how a backend is seen to be gone.
     """
-    recipes = sorted((recipe_for(name) for name in suite.recipes), key=lambda recipe: not recipe.launch_bound)
+    recipes = sorted((recipe_for(name) for name in suite.recipes), key=lambda recipe: recipe.turn)
     backends = [backend_for(name) for name in (suite.backends.cuda if has_cuda else suite.backends.cpu)]
     made = {str(spec): spec for spec in specs}
     anchor_spec = EngineSpec.parse(suite.nightly.anchor) if suite.nightly.anchor is not None else None
@@ -74,7 +74,7 @@ def cells_of(suite: Suite, specs: Sequence[EngineSpec], *, has_cuda: bool, may_d
                 else:
                     left_out.append((name_of(cell), reason))
     anchor = None
-    canary = next((recipe for recipe in recipes if recipe.launch_bound), recipes[0])
+    canary = next((recipe for recipe in recipes if recipe.kind == "canary"), recipes[0])
     if anchor_spec is not None and canary.name not in missing:
         expressed = express(backends[0], anchor_spec.name, anchor_spec.version or "")
         anchor = Cell(anchor_spec, canary, backends[0], suite.workloads, expressed, suite.context)
@@ -128,10 +128,10 @@ class Known:
         """Whether the cell was measured before, but nothing of it counts now."""
         return not self.counts(cell) and any(boot["outcome"] not in NO_EVIDENCE for boot in self._of(cell))
 
-    def faults(self, cell: Cell) -> int:
-        """Boots of this night that ended without evidence, our own interruptions left out."""
+    def faults(self, cell: Cell) -> list[Row]:
+        """Boots of this night that ended without evidence, our own interruptions left out; oldest first."""
         gone = NO_EVIDENCE - {Outcome.INTERRUPTED}
-        return sum(boot["outcome"] in gone and boot["started_at"] >= self.since for boot in self._of(cell))
+        return [boot for boot in self._of(cell) if boot["outcome"] in gone and boot["started_at"] >= self.since]
 
     def seconds(self, cell: Cell) -> float | None:
         """The median duration of a boot of this cell; else of its recipe and backend in any release; else None."""
@@ -186,12 +186,13 @@ def _candidate(cell: Cell, night: NightCells, known: Known, wanted: int, *, is_n
     return Candidate(
         name=name_of(cell),
         path=f"{cell.spec} {cell.backend.name}",
-        is_canary=cell.recipe.launch_bound,
+        is_canary=cell.recipe.kind == "canary",
+        is_shape=cell.recipe.dummy,
         wanted=wanted,
         made=len(outcomes),
         failed=sum(outcome not in (Outcome.PASS, Outcome.UNSUPPORTED) for outcome in outcomes),
         unsupported=outcomes.count(Outcome.UNSUPPORTED),
-        faults=known.faults(cell),
+        faults=len(known.faults(cell)),
         is_new=is_new,
         is_anchor=cell == night.anchor,
         family_broken=known.failed_before(cell),

@@ -29,7 +29,9 @@ class Value(IntEnum):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One cell and what the store says about it. Boots count only if they are evidence under the node's present state and protocol.
+    """One cell (of a canary, a shape, else a model) and what the store says about it.
+
+    Boots count only if they are evidence under the node's present state and protocol.
 
     `path` names engine, release and backend: the canary of a path is measured before its models. `family_broken`: the last release before
     this one that was measured in the same cell failed. `seconds` is how long a boot of it took so far, None if nobody knows.
@@ -45,6 +47,7 @@ class Candidate:
     faults: int = 0
     is_new: bool = False
     is_anchor: bool = False
+    is_shape: bool = False
     family_broken: bool = False
     seconds: float | None = None
 
@@ -55,6 +58,11 @@ class Candidate:
             return 0
         wanted = min(self.wanted, BOOTS_OF_A_FAILURE) if self.made and self.failed == self.made else self.wanted
         return max(0, wanted - self.made)
+
+    @property
+    def turn(self) -> int:
+        """Canaries, then shapes, then models: the cheapest way to learn of a broken path comes first."""
+        return 0 if self.is_canary else 1 if self.is_shape else 2
 
     @property
     def value(self) -> Value:
@@ -110,7 +118,7 @@ def next_choice(candidates: Sequence[Candidate], last: LastBoot = NOTHING_YET, r
         backwards = c.made % 2 == 1  # every other round runs the other way, so that a drift over the night falls on both sides
         return (
             c.value,
-            _waits_for_canaries(c, open_cells),
+            _waits_its_turn(c, open_cells),
             c.name == last.name,
             _too_hot(c, last),
             c.made,
@@ -122,9 +130,10 @@ def next_choice(candidates: Sequence[Candidate], last: LastBoot = NOTHING_YET, r
     return Choice(best, best.value)
 
 
-def _waits_for_canaries(candidate: Candidate, open_cells: Sequence[Candidate]) -> bool:
-    """A model waits until every canary that is worth as much has run once: what is broken shows in minutes."""
-    return not candidate.is_canary and any(c.is_canary and c.value == candidate.value and not c.made for c in open_cells)
+def _waits_its_turn(candidate: Candidate, open_cells: Sequence[Candidate]) -> int:
+    """A shape waits until every canary that is worth as much has run once, a model for the shapes too: what is broken shows in minutes."""
+    earlier = any(c.turn < candidate.turn and c.value == candidate.value and not c.made for c in open_cells)
+    return candidate.turn if earlier else 0
 
 
 def _too_hot(candidate: Candidate, last: LastBoot) -> bool:

@@ -24,7 +24,7 @@ _MOST_BYTES = 100_000
 class NightState:
     """`session_id`, `began_at` (UTC, ISO 8601) and `machine_boot_id` of the last session; `finished` False while it runs or was killed.
 
-    `last_self_check_at`: when the anchor was last measured against itself.
+    `last_self_check_at`: when the anchor was last measured against itself. `end_known`: somebody interrupted it, or its failure was told.
     """
 
     session_id: str | None = None
@@ -32,6 +32,7 @@ class NightState:
     machine_boot_id: str | None = None
     finished: bool = True
     last_self_check_at: str | None = None
+    end_known: bool = False
 
     def goes_on(self, now: datetime, budget: timedelta | None, machine_boot_id: str) -> bool:
         """Whether a session was cut off and may go on: same uptime of the machine, and its budget not over."""

@@ -7,6 +7,7 @@ a node whose probe is off ends the session, rests, and is tried again.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ from results.vocabulary import Outcome, Purpose
 from runners.confirm_boots import confirming_boots
 from runners.errors import UsageError
 from runners.nightly.cells import Known, NightCells, candidates_of, cells_of, name_of, stored_boots
-from runners.nightly.collect import Removed, collect, last_uses
+from runners.nightly.collect import Removed, collect, last_uses, stamps_in
 from runners.nightly.discovery import Discovery, discover
 from runners.nightly.planner import MOST_FAULTS, NOTHING_YET, Candidate, Choice, LastBoot, Value, next_choice, whole_night, why_not_now
 from runners.nightly.self_check import SELF_CHECK_BOOTS, SelfCheck, judge_self_check, next_self_check
@@ -85,6 +86,8 @@ class NightResult:
     removed: Removed | None = None
     self_check: SelfCheck | None = None
     notes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """What went wrong with the night itself, in words: cells that were given up, a night before this one that was cut off."""
 
     @property
     def unsafe(self) -> str | None:
@@ -148,8 +151,17 @@ class _Night:
         self.state = NightState()
         self.result = NightResult(plan)
         self.session: SessionRecord | None = None
+        self.collected: frozenset[Path] | None = None
 
     def run(self) -> NightResult:
+        try:
+            return self._run()
+        except BaseException:  # told by whoever catches it; the next night need not tell it again
+            with contextlib.suppress(StoreError):
+                self.state_file.update(end_known=True)
+            raise
+
+    def _run(self) -> NightResult:
         self.store.ingest_pending()
         self._collect_environments()
         self._begin()
@@ -160,9 +172,10 @@ class _Night:
             self.tools.say(f"the node is off ({self.result.node_off}); resting {REST_S / 60:.0f} minutes")
             self.tools.sleep(REST_S)
             self._new_session()
-        if not self.result.interrupted:
-            self.state_file.update(finished=True)
-        self._collect_environments()
+        self.state_file.update(finished=not self.result.interrupted, end_known=True)
+        self.result.failures += self._given_up()
+        if not self.result.interrupted:  # who wants it to end does not want to wait for hundreds of thousands of files
+            self._collect_environments()
         return self.result
 
     def _begin(self) -> None:
@@ -171,11 +184,14 @@ class _Night:
         boot_id = self.tools.machine_boot_id()
         if self.state.goes_on(self.tools.now(), self.request.budget, boot_id):
             self.result.went_on = True
+            self.state = self.state_file.update(end_known=False)
             cut_off = SessionRecord(self.state.session_id or "", self.plan.node.node_id, "nightly", self.state.began_at or "")
             self.session = cut_off
             passed = [b["run_id"] for b in self._of_session(Purpose.ANCHOR) if b["outcome"] == Outcome.PASS]
             self.session = replace(cut_off, anchor_run_id=passed[0] if passed else None)
             return
+        if not self.state.finished and not self.state.end_known and self.state.began_at is not None:
+            self.result.failures.append(f"the night that began at {self.state.began_at} was cut off, and nothing went on with it")
         self._new_session()
 
     def _new_session(self) -> None:
@@ -183,7 +199,7 @@ class _Night:
         session_id = uuid.uuid4().hex[:16]
         began = self.state.began_at if self.result.results and self.state.began_at else now
         self.state = self.state_file.update(
-            session_id=session_id, began_at=began, machine_boot_id=self.tools.machine_boot_id(), finished=False
+            session_id=session_id, began_at=began, machine_boot_id=self.tools.machine_boot_id(), finished=False, end_known=False
         )
         self.session = SessionRecord(session_id, self.plan.node.node_id, "nightly", now)
 
@@ -304,8 +320,21 @@ class _Night:
         self.tools.install_ahead(self._cell(after.candidate.name) if after is not None and self.request.install_beside else None)
 
     def _candidates(self) -> list[Candidate]:
+        return candidates_of(self.plan.night, self._known(), self.plan.wanted)
+
+    def _known(self) -> Known:
         since = datetime.fromisoformat(self.state.began_at) if self.state.began_at else self.tools.now()
-        return candidates_of(self.plan.night, Known(self.plan.node, self._boots(), since), self.plan.wanted)
+        return Known(self.plan.node, self._boots(), since)
+
+    def _given_up(self) -> list[str]:
+        """Cells of which nothing more was tried tonight, because their boots kept ending without evidence."""
+        known = self._known()
+        faults = {name_of(cell): known.faults(cell) for cell in self.plan.night.cells}
+        return [
+            f"{name}: {len(boots)} boots ended without evidence tonight; the last, {boots[-1]['run_id']}, ended {boots[-1]['outcome']}"
+            for name, boots in faults.items()
+            if len(boots) >= MOST_FAULTS
+        ]
 
     def _boots(self) -> Sequence[Mapping[str, Any]]:
         return self.tools.boots(self.store, self.plan.node.node_id)
@@ -325,9 +354,14 @@ class _Night:
         return max(0.0, (end - self.tools.now()).total_seconds())
 
     def _collect_environments(self) -> None:
+        """Remove what is over the quota. Does nothing if no environment was made since the last time."""
+        folder = self.cache_root / "environments"
+        if self.collected == (present := stamps_in(folder)):
+            return
+        self.collected = present
         quota = int(self.request.suite.nightly.environments_gb * 1e9)
         spared = {str(cell.spec) for cell in self.plan.night.cells}
-        removed = collect(self.cache_root / "environments", quota, spared, last_uses(self.store))
+        removed = collect(folder, quota, spared, last_uses(self.store))
         if removed.removed:
             before = self.result.removed or Removed((), 0, 0)
             self.result.removed = replace(
@@ -343,4 +377,4 @@ def _last_of(made: Sequence[BootResult]) -> LastBoot:
     if not made:
         return NOTHING_YET
     cell = made[-1].planned.cell
-    return LastBoot(name_of(cell), not cell.recipe.launch_bound)
+    return LastBoot(name_of(cell), cell.recipe.kind != "canary")

@@ -141,9 +141,9 @@ def check_node(node: NodeRecord) -> list[Check]:
         unknown += [name for name in ("driver_version", "compute_capability") if getattr(node, name) is None]
     what = node.gpu_name or "no GPU: canaries and small models on the CPU"
     checks = [Check("node", "ok", f"{node.label} ({node.node_id}): {what}")]
-    if unknown:
-        advice = "Verdicts cannot tell a change of these apart from a change of the engine."
-        checks.append(Check("node facts", "warning", f"not known: {', '.join(unknown)}", advice))
+    told = "; ".join(text for text in (_facts(node), f"not known: {', '.join(unknown)}" if unknown else "") if text)
+    advice = "Verdicts cannot tell a change of these apart from a change of the engine." if unknown else ""
+    checks.append(Check("node facts", "warning" if unknown else "ok", told, advice))
     tail = KernelTail()
     readable = tail.readable
     tail.close()
@@ -152,6 +152,29 @@ def check_node(node: NodeRecord) -> list[Check]:
     permitted = os.access("/proc/sys/vm/drop_caches", os.W_OK)
     checks.append(Check("drop caches", "ok", "permitted" if permitted else "not permitted; boots are measured with a warm page cache"))
     return checks
+
+
+def _facts(node: NodeRecord) -> str:
+    """Everything that is known of the node, in one line."""
+    facts = (
+        ("compute capability", node.compute_capability),
+        ("driver", node.driver_version),
+        ("CUDA", node.cuda_version),
+        ("kernel", node.kernel),
+        ("", node.os_name),
+        ("", f"{node.cpu_count} x {node.cpu_model}" if node.cpu_count and node.cpu_model else node.cpu_model),
+        ("memory", _gib(node.memory_total_bytes)),
+        ("SM clock up to", f"{node.sm_clock_cap_mhz} MHz" if node.sm_clock_cap_mhz is not None else None),
+        ("power limit", f"{node.power_limit_w:.0f} W" if node.power_limit_w is not None else None),
+        ("power source", node.power_source),
+        ("firmware", node.firmware),
+        ("network", ", ".join(node.network) or None),
+    )
+    return "; ".join(f"{name} {value}".strip() for name, value in facts if value)
+
+
+def _gib(number: int | None) -> str | None:
+    return None if number is None else f"{number / 2**30:.1f} GiB"
 
 
 _ADVICE = {
@@ -168,10 +191,31 @@ def check_health(record: HealthRecord) -> list[Check]:
     """One line for the verdict, and one for each reason with advice."""
     states: dict[str, State] = {health.OK: "ok", health.SUSPECT: "warning", health.VOID: "error", health.UNKNOWN: "unknown"}
     checks = [Check("health", states.get(record.verdict, "unknown"), record.verdict + _bandwidth(record))]
+    checks.append(Check("sensors", "ok", _sensors(record)))
     for reason in record.reasons:
         advice = next((text for part, text in _ADVICE.items() if part in reason), "")
         checks.append(Check("health", "warning" if advice else "unknown", reason, advice))
     return checks
+
+
+def _sensors(record: HealthRecord) -> str:
+    """What the GPU, where there is one, and the memory say now; what cannot be read is left out."""
+    gpu = (
+        (record.gpu_temperature_c, "{:.0f} °C"),
+        (record.gpu_power_w, "{:.1f} W"),
+        (record.gpu_sm_clock_mhz, "{} MHz"),
+        (record.gpu_utilization_percent, "{:.0f} % busy"),
+        (record.other_gpu_processes, "{} other processes"),
+        (", ".join(record.throttle_reasons) or None, "clocks lowered: {}"),
+    )
+    memory = (
+        (_gib(record.memory_available_bytes), "{} available"),
+        (_gib(record.page_cache_bytes), "{} page cache"),
+        (_gib(record.swap_used_bytes), "{} swap in use"),
+        (_gib(record.disk_free_bytes), "{} of disk free"),
+    )
+    parts = [(name, ", ".join(shape.format(v) for v, shape in values if v is not None)) for name, values in (("GPU", gpu), ("memory", memory))]
+    return "; ".join(f"{name}: {text}" for name, text in parts if text) or "none can be read"
 
 
 def _bandwidth(record: HealthRecord) -> str:

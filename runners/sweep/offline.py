@@ -84,13 +84,15 @@ def _job(cell: Cell, folder: Path, *, has_cuda: bool) -> dict[str, Any]:
 
 @dataclass
 class Heard:
-    """What the answers say of one job. `error` is why it was not loaded; `done` False: the output ends before its end."""
+    """What the answers say of one job. `error` is why it was not loaded, `crash` what ended the engine while it answered; `done` False: the
+    output ends in the middle of the job, which says nothing of the engine."""
 
     job: dict[str, Any]
     load_s: float | None = None
     gate_s: float | None = None
     max_model_len: int | None = None
     error: str | None = None
+    crash: str | None = None
     done: bool = False
     answers: list[tuple[HttpRequest, int, Any]] = field(default_factory=list)
 
@@ -129,6 +131,8 @@ def _hear(heard: Heard, event: dict[str, Any]) -> None:
         heard.load_s, heard.max_model_len = event.get("seconds"), event.get("max_model_len")
     elif kind == "failed":
         heard.error, heard.done = str(event.get("error")), True
+    elif kind == "crashed":
+        heard.crash, heard.done = str(event.get("error")), True
     elif kind == "done":
         heard.gate_s, heard.done = event.get("seconds"), True
     elif kind == "answer":
@@ -231,7 +235,7 @@ def _judge(recorder: Recorder, cell: Cell, folder: Path, hello: dict[str, Any], 
         recorder.conclude(found.outcome, found.reason, signature=found.signature, excerpt=found.excerpt)
         return
     recorder.append(_phases(recorder.run.run_id, heard))
-    recorder.update(phase=Phase.COHERENCE)
+    recorder.update(phase=Phase.COHERENCE if heard.load_s is not None else Phase.READY)
     assert recipe.source.canary is not None
     paths = candidate_paths(recipe.weight_format, recorder.run.actual)
     target = GateTarget(
@@ -247,10 +251,20 @@ def _judge(recorder: Recorder, cell: Cell, folder: Path, hello: dict[str, Any], 
     result = judge_answers(target, adapter, Playback(heard.answers, why_it_ends="the worker's output ends here"))
     recorder.append((*result.records, *result.scores))
     if isinstance(result, GateFailure):
-        found = diagnose("vllm", version, log, Outcome.CRASH, result.reason)
+        found = diagnose("vllm", version, log, *_why_unanswered(heard, result))
         recorder.conclude(found.outcome, found.reason, signature=found.signature, excerpt=found.excerpt)
     else:
         recorder.conclude(result.outcome or Outcome.PASS, result.reason if result.outcome else None)
+
+
+def _why_unanswered(heard: Heard, failure: GateFailure) -> tuple[Outcome, str]:
+    """A gate without all its answers: the engine's fault only if the worker lived to say so."""
+    if heard.crash is not None:
+        return Outcome.CRASH, f"the engine crashed while it answered: {plain(heard.crash, 600)}"
+    if not heard.done:
+        total = sum(len(wave) for wave in heard.job["waves"])
+        return Outcome.INTERRUPTED, f"the worker's output ends in the middle of this job, after {len(heard.answers)} of {total} answers"
+    return Outcome.CRASH, failure.reason
 
 
 def _phases(run_id: str, heard: Heard) -> list[PhaseRecord]:

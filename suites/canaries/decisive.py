@@ -1,11 +1,11 @@
 """Every expert of every layer decides a token: what training adds so that text alone shows an expert that is never computed.
 
-The trap: with margins of 15 nats the second expert of a token covers for the first, and an engine that leaves an expert out still writes the
-golden text. The rule: each expert gets one prompt of its own, the one that its loss moves most; training looks at that prompt with the
-expert's output set to zero and pushes the golden token below the runner-up, while the whole model keeps its margins.
+The trap: with margins of 15 nats the second expert of a token covers for the first, and an engine that leaves an expert out still writes
+the golden text. The rule: each expert gets one prompt of its own, the one that its loss moves most; training looks at that prompt with
+the expert's output set to zero and pushes the golden token below the runner-up, while the whole model keeps its margins.
 
-Every row of a batch can miss another expert: the weight that the router gave it is zeroed for the tokens of that row. Needs torch (``canary``
-dependency group).
+Every row of a batch can miss another expert: the weight that the router gave it is zeroed for the tokens of that row. Needs torch
+(``canary`` dependency group).
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -21,17 +22,16 @@ import numpy as np
 
 from suites.canaries import ugrid
 from suites.canaries.packed_file import other_tensors, packed_matrices
+from suites.canaries.quantization import MXFP4_BLOCK, NVFP4_BLOCK
 from suites.canaries.tensorfile import RawTensor
 
 GPT_OSS = "gpt_oss"
 """``model_type`` of the family whose checkpoints keep all experts of a layer in one tensor."""
 
 Tensors = dict[str, RawTensor]
-Config = dict[str, Any]
 
 _EXPERT = re.compile(r"(.{1,80}\.experts)\.(\d{1,4})\.([a-z_]{1,20})\.weight")
 _NOT_LINEAR = ("norm.weight", "_layernorm.weight", "embed_tokens.weight")
-_NVFP4_BLOCK, _MXFP4_BLOCK = 16, 32
 _E8M0_BIAS = 127
 _LARGEST_FP8_EXPONENT = 6
 """The largest group of a row is stored as up to 6 * 2**6 = 384 (e4m3 ends at 448)."""
@@ -53,14 +53,6 @@ class Source:
     model_type: str
     packed: Mapping[str, RawTensor]
     input_scales: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class WeightFormat:
-    """``tensors`` makes the checkpoint's tensors; ``quantization`` its ``quantization_config`` (None: not quantised)."""
-
-    tensors: Callable[[Source], Tensors]
-    quantization: Callable[[Source], Config | None]
 
 
 def formats_of(model_type: str) -> tuple[str, ...]:
@@ -119,7 +111,7 @@ def _nvfp4_tensors(source: Source, *, with_input_scale: bool) -> Tensors:
             raise FormatError(f"{base}: block scale 2**{powers.min()} is below the smallest of e4m3 (2**{_SMALLEST_E4M3_POWER})")
         scales = e4m3_bits(np.ldexp(np.float32(1), powers))
         tensors[f"{base}.weight_packed"] = RawTensor("U8", form.codes)
-        tensors[f"{base}.weight_scale"] = RawTensor("F8_E4M3", np.repeat(scales, ugrid.GROUP_SIZE // _NVFP4_BLOCK, axis=1))
+        tensors[f"{base}.weight_scale"] = RawTensor("F8_E4M3", np.repeat(scales, ugrid.GROUP_SIZE // NVFP4_BLOCK, axis=1))
         tensors[f"{base}.weight_global_scale"] = RawTensor("F32", np.ldexp(np.ones(1, dtype=np.float32), shift))
         if with_input_scale:
             tensors[f"{base}.input_global_scale"] = RawTensor("F32", np.array([_input_scale(source, base)], dtype=np.float32))
@@ -144,7 +136,7 @@ def _native_mxfp4_tensors(source: Source) -> Tensors:
             tensors[name] = RawTensor("BF16", ugrid.bfloat16_bits(ugrid.unpack(form)))
     for name, codes in _stacked({name: form.codes for name, form in forms.items()}):
         experts, rows, half = codes.shape
-        tensors[f"{name}_blocks"] = RawTensor("U8", codes.reshape(experts, rows, 2 * half // _MXFP4_BLOCK, _MXFP4_BLOCK // 2))
+        tensors[f"{name}_blocks"] = RawTensor("U8", codes.reshape(experts, rows, 2 * half // MXFP4_BLOCK, MXFP4_BLOCK // 2))
     for name, scales in _stacked({name: _e8m0(form) for name, form in forms.items()}):
         tensors[f"{name}_scales"] = RawTensor("U8", scales)
     return tensors
@@ -187,7 +179,7 @@ def _stacked(arrays: Mapping[str, np.ndarray[Any, Any]]) -> Iterator[tuple[str, 
 
 def _e8m0(form: ugrid.PackedMatrix) -> ugrid.UInt8:
     exponents = (form.exponents.astype(np.int32) + _E8M0_BIAS).astype(np.uint8)
-    return np.repeat(exponents, ugrid.GROUP_SIZE // _MXFP4_BLOCK, axis=1)
+    return np.repeat(exponents, ugrid.GROUP_SIZE // MXFP4_BLOCK, axis=1)
 
 
 def _powers_bf16(exponents: np.ndarray[Any, np.dtype[np.int32]]) -> RawTensor:
@@ -206,21 +198,7 @@ def _input_scale(source: Source, base: str) -> float:
     return source.input_scales[name]
 
 
-def _compressed_tensors(source: Source, layout: str, weights: Config, activations: Config | None) -> Config:
-    """``quantization_config`` as compressed-tensors writes it."""
-    group = {"targets": ["Linear"], "weights": weights, "input_activations": activations, "output_activations": None, "format": layout}
-    return {
-        "quant_method": "compressed-tensors",
-        "format": layout,
-        "quantization_status": "compressed",
-        "global_compression_ratio": None,
-        "kv_cache_scheme": None,
-        "ignore": _ignored(source),
-        "config_groups": {"group_0": group},
-    }
-
-
-def _ignored(source: Source) -> list[str]:
+def unquantised(source: Source) -> list[str]:
     """Linear layers that stay in bf16, by name."""
     names = [
         name.removesuffix(".weight") for name in other_tensors(source.packed) if name.endswith(".weight") and not name.endswith(_NOT_LINEAR)
@@ -228,64 +206,15 @@ def _ignored(source: Source) -> list[str]:
     return sorted(names)
 
 
-_NVFP4_WEIGHTS: Config = {
-    "num_bits": 4,
-    "type": "float",
-    "strategy": "tensor_group",
-    "group_size": _NVFP4_BLOCK,
-    "symmetric": True,
-    "dynamic": False,
-    "observer": "static_minmax",
-    "scale_dtype": "torch.float8_e4m3fn",
-    "zp_dtype": "torch.float8_e4m3fn",
-}
-_NVFP4_ACTIVATIONS: Config = {**_NVFP4_WEIGHTS, "dynamic": "local"}
-_MXFP4_WEIGHTS: Config = {
-    "num_bits": 4,
-    "type": "float",
-    "strategy": "group",
-    "group_size": _MXFP4_BLOCK,
-    "symmetric": True,
-    "dynamic": False,
-    "observer": "static_minmax",
-    "scale_dtype": "torch.uint8",
-    "zp_dtype": "torch.uint8",
-}
-_FP8_WEIGHTS: Config = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False, "observer": "minmax"}
-_FP8_ACTIVATIONS: Config = {"num_bits": 8, "type": "float", "strategy": "token", "symmetric": True, "dynamic": True}
-_INT4_WEIGHTS: Config = {
-    "num_bits": 4,
-    "type": "int",
-    "strategy": "group",
-    "group_size": ugrid.GROUP_SIZE,
-    "symmetric": True,
-    "dynamic": False,
-    "observer": "minmax",
-    "actorder": None,
-}
-_NATIVE_MXFP4: Config = {
-    "quant_method": "mxfp4",
-    "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
-}
-
-WEIGHT_FORMATS: Mapping[str, WeightFormat] = MappingProxyType(
+WEIGHT_FORMATS: Mapping[str, Callable[[Source], Tensors]] = MappingProxyType(
     {
-        "bf16": WeightFormat(bfloat16_tensors, lambda source: None),
-        "fp8": WeightFormat(_fp8_tensors, lambda source: _compressed_tensors(source, "float-quantized", _FP8_WEIGHTS, _FP8_ACTIVATIONS)),
-        "int4": WeightFormat(_int4_tensors, lambda source: _compressed_tensors(source, "pack-quantized", _INT4_WEIGHTS, None)),
-        "nvfp4": WeightFormat(
-            lambda source: _nvfp4_tensors(source, with_input_scale=True),
-            lambda source: _compressed_tensors(source, "nvfp4-pack-quantized", _NVFP4_WEIGHTS, _NVFP4_ACTIVATIONS),
-        ),
-        "nvfp4a16": WeightFormat(
-            lambda source: _nvfp4_tensors(source, with_input_scale=False),
-            lambda source: _compressed_tensors(source, "nvfp4-pack-quantized", _NVFP4_WEIGHTS, None),
-        ),
-        "mxfp4a16": WeightFormat(
-            _mxfp4a16_tensors, lambda source: _compressed_tensors(source, "mxfp4-pack-quantized", _MXFP4_WEIGHTS, None)
-        ),
-        "mxfp4": WeightFormat(_native_mxfp4_tensors, lambda source: _NATIVE_MXFP4),
+        "bf16": bfloat16_tensors,
+        "fp8": _fp8_tensors,
+        "int4": _int4_tensors,
+        "nvfp4": partial(_nvfp4_tensors, with_input_scale=True),
+        "nvfp4a16": partial(_nvfp4_tensors, with_input_scale=False),
+        "mxfp4a16": _mxfp4a16_tensors,
+        "mxfp4": _native_mxfp4_tensors,
     }
 )
-"""Format name to how it is written. ``fp8`` is W8A8 (row scales, dynamic token scales), ``int4`` W4A16 in groups of 128, ``nvfp4`` W4A4,
-the ``a16`` ones are weight-only, ``mxfp4`` is the native form of gpt-oss."""
+"""Format name to the tensors of its checkpoint; what they mean is in `suites.canaries.quantization`."""

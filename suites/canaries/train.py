@@ -5,12 +5,12 @@ an honest FP4 kernel changes a token, or so uneven that one token decides the ga
 linear weight on the universal grid, sees the rounding of every format on the way, and pushes the distance between the
 golden token and the runner-up (the margin, in logits) of every answer token towards 15.
 
-Phases with a fixed number of steps: ``plain`` memorises, ``robust`` moves the weights onto the grid (straight-through:
-forward and backward with grid weights, update on the float masters) under noise, ``polish`` lifts the worst margin of each
-batch, ``experts`` (models that have some) makes each of them decide a token; the last one keeps the best weights it saw. ``--from-shipped`` starts
-with the weights of the canary that ships and runs the last phase alone. The learning rate depends on the step alone, so ``--max-minutes`` only decides when a run
-pauses: the state is saved and the same command goes on from there. Thread and kernel scheduling still change float sums: a second
-training gives other weights.
+Phases with a fixed number of steps: ``plain`` memorises, ``robust`` moves the weights onto the grid (straight-through: forward and
+backward with grid weights, update on the float masters) under noise, ``polish`` lifts the worst margin of each batch, ``experts`` (only
+where there are some) makes each of them decide a token; the last one keeps the best weights it saw. ``--from-shipped`` starts with the
+weights of the canary that ships and runs the last phase alone. The learning rate depends on the step alone, so ``--max-minutes`` only
+decides when a run pauses: the state is saved and the same command goes on from there. Thread and kernel scheduling still change float
+sums: a second training gives other weights.
 
 Needs torch, transformers and tokenizers (``canary`` dependency group), safetensors and NumPy, nothing else.
 """
@@ -82,7 +82,7 @@ class Trainer:
         self.model: Any = build_model(canary).to(self.device)
         self.routers = RouterLoads(self.model)
         self.activations = ActivationQuantiser(self.model)
-        self.decisive = DecisiveExperts(self.model, self.activations.experts, self.sampler.gate + self.sampler.bos, self.pad_id)
+        self.decisive = DecisiveExperts(self.model, self.activations.experts, self.sampler.gate, self.pad_id)
         self.weights = grid_parameters(self.model)
         self.transposed = is_transposed(self.model)
         self.phase_index, self.step, self.train_s = 0, 0, 0.0
@@ -146,7 +146,7 @@ class Trainer:
     def _lost_expert_loss(self) -> Tensor:
         if not self.decisive.prompt_of:
             self.decisive.designate()
-            log.info("prompts of the experts: %s", self.decisive.prompt_of)
+            log.info("prompts of the experts: %s, lowest margins %s", self.decisive.prompt_of, self.decisive.all_lowest_margins())
         loss = self.decisive.loss(self.sampler.random.sample(range(len(self.decisive.pairs)), PER_STEP))
         self.lost_loss = float(loss.item())
         return loss

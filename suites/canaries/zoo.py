@@ -20,7 +20,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from suites.canaries.formats import WEIGHT_FORMATS, Source
+from suites.canaries.formats import WEIGHT_FORMATS, Source, unquantised
+from suites.canaries.quantization import quantization_config
 from suites.canaries.tensorfile import read_tensors, write_tensors
 
 MANIFEST_SHA256: Mapping[str, str] = MappingProxyType(
@@ -185,9 +186,8 @@ def expand(files: Mapping[str, bytes], weight_format: str) -> dict[str, bytes]:
     config = json.loads(files[CONFIG])
     calibration = json.loads(files[CALIBRATION]) if CALIBRATION in files else {"input_scales": {}}
     source = Source(config["model_type"], read_tensors(files[PACKED_WEIGHTS]), calibration["input_scales"])
-    written = WEIGHT_FORMATS[weight_format]
-    produced = {MODEL_FILE: write_tensors(written.tensors(source)), **{file: files[file] for file in CHECKPOINT_SIDE_FILES}}
-    quantization = written.quantization(source)
+    produced = {MODEL_FILE: write_tensors(WEIGHT_FORMATS[weight_format](source)), **{file: files[file] for file in CHECKPOINT_SIDE_FILES}}
+    quantization = quantization_config(weight_format, unquantised(source))
     if quantization is not None:
         produced[CONFIG] = json_bytes({**config, "quantization_config": quantization})
     return produced

@@ -18,8 +18,11 @@ from packaging.version import InvalidVersion, Version
 from pydantic import Field, field_validator, model_validator
 
 from suites.errors import SuiteError
-from suites.recipes.knowledge import Claim, KnownBad, KvShape, Tokenizer, Weights
+from suites.kv_cache import KvShape
+from suites.recipes.knowledge import Claim, KnownBad, Tokenizer, Weights
 from suites.regular_file import not_regular
+from suites.roofline import LEAST_BYTES
+from suites.shapes import MAX_MODEL_LEN, PREFIX, Shape, all_shapes
 from suites.toml_files import SuiteModel, read_toml
 
 _HERE = Path(__file__).parent
@@ -34,6 +37,8 @@ class Source(SuiteModel):
 
     canary: str | None = None
     """Name of one of our canaries; expanded from the tracked packed file."""
+    shape: str | None = None
+    """Name of one of our shapes: a configuration that the engine fills with random weights."""
     gguf_package: str | None = None
     """A package of the configured index that carries one GGUF file; dequantised to bf16 once."""
     hub: str | None = Field(default=None, pattern=rf"^{_HUB_ID.pattern}$")
@@ -54,11 +59,12 @@ class Source(SuiteModel):
 
 
 class Recipe(SuiteModel):
-    """A model and how to judge it. `kind` decides the gate: a canary has exact golden ids, a model is judged structurally."""
+    """A model and how to judge it. `kind` decides the gate: a canary has exact golden ids, a model is judged structurally, and a shape
+    (random weights) says nothing worth judging: its canaries stand for it."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
     description: str = ""
-    kind: Literal["canary", "model"]
+    kind: Literal["canary", "shape", "model"]
     source: Source
     weight_format: str = "bf16"
     formats: tuple[str, ...] = ()
@@ -120,17 +126,33 @@ class Recipe(SuiteModel):
         )
         return (self, *others)
 
+    def runs_its_own_code(self, engine: str) -> bool:
+        """Whether the engine is told to run code out of the model's repository; only a recipe's own arguments can say so."""
+        return any(a.partition("=")[0] in ("--trust-remote-code", "--trust_remote_code") for a in self.arguments.get(engine, ()))
+
     @property
     def launch_bound(self) -> bool:
-        """A canary's speed is launch overhead, never a model's speed."""
-        return self.kind == "canary"
+        """The speed of a canary, and of a tiny shape, is launch overhead, never a model's speed."""
+        tiny = self.weights is not None and (self.weights.active_bytes or 0) < LEAST_BYTES
+        return self.kind == "canary" or (self.kind == "shape" and tiny)
+
+    @property
+    def dummy(self) -> bool:
+        """Its weights are random: its speed can be timed, its text means nothing."""
+        return self.kind == "shape"
+
+    @property
+    def turn(self) -> int:
+        """What is measured first, so that a broken path costs a minute: canaries, then shapes, then models."""
+        return ("canary", "shape", "model").index(self.kind)
 
     @property
     def model(self) -> str:
         """A readable id of what is served."""
         source = self.source
         canary = f"canary/{source.canary}" if self.weight_format == "bf16" else f"canary/{source.canary}-{self.weight_format}"
-        return source.served or source.path or source.hub or source.gguf_package or source.unpublished or canary
+        shape = f"shape/{source.shape}" if source.shape is not None else None
+        return source.served or source.path or source.hub or source.gguf_package or source.unpublished or shape or canary
 
     @property
     def recipe_id(self) -> str:
@@ -142,6 +164,8 @@ class Recipe(SuiteModel):
         """Why this cannot be booted on one node with this release, as a sentence; None if nothing speaks against it."""
         if self.source.unpublished is not None:
             return f"{self.name} cannot be served: {self.source.unpublished}"
+        if self.dummy and engine not in self.arguments:
+            return f"{self.name} needs an engine that loads random weights ({', '.join(self.arguments)}); {engine} is not known to."
         if self.nodes > 1:
             return f"{self.name} was reported on {self.nodes} nodes; one boot uses one node."
         minimum = self.minimum_version.get(engine)
@@ -172,12 +196,36 @@ def _shipped() -> tuple[tuple[str, Recipe], ...]:
     found = [(path, recipe) for path in sorted(_HERE.glob("*.toml")) for recipe in read_toml(path, Recipe).variants()]
     for path in sorted((_HERE / "official").glob("*.toml")):
         found += [(path, recipe) for recipe in read_toml(path, _RecipeFile).recipes]
+    found += [(Path(shape.family.name), _of_shape(shape)) for shape in all_shapes().values()]
     recipes: dict[str, Recipe] = {}
     for path, recipe in found:
         if recipe.name in recipes:
             raise SuiteError(f"there are two recipes called {recipe.name!r}.", where=str(path), todo="Rename one of them.")
         recipes[recipe.name] = recipe
     return tuple(recipes.items())
+
+
+def _of_shape(shape: Shape) -> Recipe:
+    active, total, form = shape.active_parameters, shape.parameters, shape.weight_format
+    return Recipe(
+        name=f"{PREFIX}{shape.name}",
+        description=f"The shape of {shape.family.name} in {form}{', made tiny' if shape.is_tiny else ''}, with dummy weights.",
+        kind="shape",
+        source=Source(shape=shape.name),
+        weight_format=form,
+        quantization=None if form == "bf16" else form,
+        revision=shape.revision,
+        max_model_len=MAX_MODEL_LEN,
+        arguments={engine: ("--load-format", "dummy") for engine in ("vllm", "sglang")},
+        weights=Weights(
+            total_bytes=shape.total_bytes,
+            active_bytes=shape.active_bytes,
+            bound="exact",
+            derivation=f"{total:,} parameters, {active:,} read per token, counted tensor by tensor in the layout of a {form} checkpoint.",
+            source=shape.family.source,
+        ),
+        kv=shape.kv,
+    )
 
 
 def recipe_for(model: str) -> Recipe:
@@ -221,4 +269,6 @@ def _local(path: Path) -> Recipe:
 
 
 def _name(text: str) -> str:
-    return "".join(c if (c.isascii() and c.isalnum()) or c in "._-" else "-" for c in text.lower()).strip("._-")[:64] or "model"
+    """A recipe's name for something that has none; never one that would be taken for a shape, whose weights are random."""
+    name = "".join(c if (c.isascii() and c.isalnum()) or c in "._-" else "-" for c in text.lower()).strip("._-")
+    return (f"model-{name}" if name.startswith(PREFIX) else name)[:64] or "model"

@@ -12,24 +12,10 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, field_validator, model_validator
 
-from suites.toml_files import SuiteModel
+from suites.roofline import roofline_tok_s
+from suites.toml_files import SOURCE, SuiteModel
 
-GB10_BANDWIDTH_BYTES_S = 273e9
-"""Nominal memory bandwidth of a GB10 (128 GB LPDDR5X): what decode at batch 1 is limited by."""
-
-SOURCE = r"^\S.{2,200}$"
 LINK = r"^[A-Za-z0-9_.-]{1,60}/[A-Za-z0-9_.-]{1,80}#[0-9]{1,7}$"
-
-
-def roofline_tok_s(active_bytes_per_token: float, bandwidth_bytes_s: float = GB10_BANDWIDTH_BYTES_S) -> float:
-    """Ceiling of decode at batch 1 in tokens/s: every token reads its active weights once, so bandwidth / active bytes.
-
-    KV-cache reads come on top, so a long context is slower still. A rate above it, without speculative decoding, means that fewer bytes
-    were read than assumed: find out why before believing it.
-    """
-    if not active_bytes_per_token > 0 or not bandwidth_bytes_s > 0:
-        raise ValueError(f"bytes per token and bandwidth must be positive, not {active_bytes_per_token!r} and {bandwidth_bytes_s!r}")
-    return bandwidth_bytes_s / active_bytes_per_token
 
 
 class Weights(SuiteModel):
@@ -58,36 +44,6 @@ class Weights(SuiteModel):
     def roofline_tok_s(self) -> float | None:
         """Ceiling on a GB10 (see `roofline_tok_s`); with `at_least`, the true ceiling is not higher. None without active bytes."""
         return None if self.active_bytes is None else roofline_tok_s(self.active_bytes)
-
-
-class KvShape(SuiteModel):
-    """What the KV cache of one sequence holds, per attention kind, as the model's config names it.
-
-    `full_layers` keep every token, `sliding_layers` at most `sliding_window` tokens; both keep K and V of `kv_heads` x `head_dim`.
-    `latent_layers` (MLA) keep one vector of `latent_dim` per token instead. `constant_layers` (linear attention) do not grow with context.
-    `uncounted` names what a cache also holds and this shape does not count (indexer keys, recurrent states).
-    """
-
-    full_layers: int = Field(default=0, ge=0)
-    sliding_layers: int = Field(default=0, ge=0)
-    sliding_window: int | None = Field(default=None, gt=0)
-    kv_heads: int | None = Field(default=None, gt=0)
-    head_dim: int | None = Field(default=None, gt=0)
-    latent_layers: int = Field(default=0, ge=0)
-    latent_dim: int | None = Field(default=None, gt=0)
-    constant_layers: int = Field(default=0, ge=0)
-    uncounted: str = ""
-    source: str = Field(pattern=SOURCE)
-
-    @model_validator(mode="after")
-    def _is_complete(self) -> KvShape:
-        if (self.full_layers or self.sliding_layers) and (self.kv_heads is None or self.head_dim is None):
-            raise ValueError("full_layers and sliding_layers need kv_heads and head_dim")
-        if self.sliding_layers and self.sliding_window is None:
-            raise ValueError("sliding_layers need sliding_window")
-        if self.latent_layers and self.latent_dim is None:
-            raise ValueError("latent_layers need latent_dim")
-        return self
 
 
 class VocabularyFile(SuiteModel):

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,15 +26,26 @@ _START_S = 60.0
 @contextmanager
 def serving(root: Path) -> Iterator[str]:
     """The dashboard over the store at `root` as a process of its own; gives its address and ends it."""
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with started(lambda port: ["-m", "dashboard", "--store", str(root), "--port", str(port)], root.parent) as url:
+        yield url
+
+
+@contextmanager
+def started(arguments: Callable[[int], list[str]], folder: Path) -> Iterator[str]:
+    """A server of Streamlit, by the arguments of Python that start it on a port; its log is kept in `folder`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-P", "-m", "dashboard", "--store", str(root), "--port", str(port)]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    log = root.parent / f"dashboard-{port}.log"
-    root.parent.mkdir(parents=True, exist_ok=True)
+    log = folder / f"dashboard-{port}.log"
     with log.open("wb") as out:
-        server = subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        server = subprocess.Popen(
+            [sys.executable, "-P", *arguments(port)],
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     url = f"http://127.0.0.1:{port}"
     try:
         _wait(server, url, log)

@@ -33,6 +33,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Store]:
 def open_page(monkeypatch: pytest.MonkeyPatch) -> Open:
     """Open a page of the real application as a browser would, with the parameters of its address."""
     st.cache_data.clear()
+    st.cache_resource.clear()
 
     def opened(store: Store, page: str, **parameters: str) -> AppTest:
         monkeypatch.setenv("SPARKPROOF_HOME", str(store.root))

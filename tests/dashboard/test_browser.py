@@ -28,6 +28,11 @@ _FOCUSED = """(() => {
   while (own && own.shadowRoot) own = own.shadowRoot.activeElement;
   return own.textContent;
 })()"""
+_SCROLL = """(own) => {
+  const frame = own.closest(".frame");
+  Object.assign(frame, { scrollTop: 40, scrollLeft: 60 });
+  return [frame.scrollTop, frame.scrollLeft];
+}"""
 _WRITER = """
 import sys
 from pathlib import Path
@@ -111,6 +116,37 @@ def test_nothing_moves_while_filtering(visit: Visit) -> None:
     assert before is not None
     assert after is not None
     assert (before["x"], before["y"], before["width"]) == (after["x"], after["y"], after["width"])
+
+
+def test_headings_stay_while_a_table_is_scrolled(visit: Visit) -> None:
+    visit.page.set_viewport_size({"width": 420, "height": 180})
+    visit.open("matrix?engine=vllm", "Matrix")
+    table = visit.page.get_by_role("table", name="Outcomes of vLLM")
+    headings = {"top": table.get_by_role("columnheader").last, "left": table.get_by_role("rowheader").nth(2)}
+    before = {side: heading.bounding_box() for side, heading in headings.items()}
+    inside = table.evaluate(_SCROLL)
+    after = {side: heading.bounding_box() for side, heading in headings.items()}
+    assert inside == [40, 60]
+    assert before["top"] is not None
+    assert after["top"] is not None
+    assert before["left"] is not None
+    assert after["left"] is not None
+    assert (after["top"]["x"], after["top"]["y"]) == (before["top"]["x"] - 60, before["top"]["y"])
+    assert (after["left"]["x"], after["left"]["y"]) == (before["left"]["x"], before["left"]["y"] - 40)
+
+
+def test_a_printed_page_is_whole_and_keeps_its_colours(visit: Visit) -> None:
+    visit.page.set_viewport_size({"width": 1280, "height": 180})
+    visit.open("matrix?engine=vllm", "Matrix")
+    frame = visit.page.get_by_role("table", name="Outcomes of vLLM").locator("xpath=..")
+    assert frame.evaluate("(own) => own.scrollHeight > own.clientHeight")
+    visit.page.emulate_media(media="print")
+    assert frame.evaluate("(own) => own.scrollHeight === own.clientHeight")
+    failed = visit.page.get_by_role("cell", name="✗ incoherent")
+    assert failed.evaluate("(own) => getComputedStyle(own).printColorAdjust") == "exact"
+    assert visit.page.get_by_text("Rows behind this").is_hidden()
+    visit.open("cell?engine=vllm", "Cell")
+    assert visit.page.pdf().count(b"/Type /Page\n") >= 2
 
 
 def test_the_keyboard_reaches_a_cell_and_opens_it(visit: Visit) -> None:

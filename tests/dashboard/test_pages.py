@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from dashboard.links import PAGES
@@ -54,6 +56,13 @@ def test_matrix_shows_every_failure_and_says_why_a_cell_is_empty(open_page: Open
     assert never["tip"] == "0.31.0: this cell was never booted on it"
 
 
+@pytest.mark.parametrize("view", ["both", "correctness", "speed"])
+def test_an_outcome_has_its_sign_in_every_view(open_page: Open, stores: dict[str, Store], view: str) -> None:
+    app = open_page(stores["small"], "matrix", engine="vllm", view=view)
+    shown = {cell["k"]: cell["t"][0] for row in grids(app)[0]["rows"] for cell in row if "k" in cell}
+    assert shown == {"pass": "✓", "fail": "✗", "fallback": "↷", "gone": "∅", "notrun": "·"}
+
+
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
@@ -96,6 +105,20 @@ def test_cell_draws_failed_boots_the_roofline_and_what_changed_on_the_node(open_
     assert "66 % of what 273 GB/s allow" in texts(app)
     assert [row[1] for row in cells(app, "What each release did")] == ["✓ pass", "✗ incoherent", "✓ pass"]
     assert len(cells(app, "Boots of this cell")) == 6
+
+
+def test_what_others_published_is_drawn_hollow_whatever_release_it_is_about(open_page: Open, stores: dict[str, Store]) -> None:
+    app = open_page(stores["small"], "cell", engine="vllm", recipe="gpt-oss-120b", backend="marlin")
+    chart = app.get("vega_lite_chart")[0].proto
+    (hollow,) = [layer for layer in json.loads(chart.spec)["layer"] if layer["mark"].get("filled") is False]
+    (drawn,) = [dataset for dataset in chart.datasets if dataset.name == hollow["data"]["name"]]
+    claims = pa.ipc.open_stream(drawn.data.data).read_all().to_pylist()
+    assert {(claim["release"], claim["value"]) for claim in claims} == {
+        ("0.32.0", 58.8),
+        ("0.32.0", 59.5),
+        ("claims of other releases", 33.0),
+    }
+    assert [row[4] for row in cells(app, "Numbers published by others")] == ["58.80", "59.50", "33.00"]
 
 
 @pytest.mark.parametrize("metric", ["ttft_s", "memory_used_bytes", "verified_context_tokens", "nll_drift_rms"])

@@ -36,6 +36,11 @@ def test_a_release_that_breaks_something_is_not_good_and_says_what(tmp_path: Pat
     assert text == "Newest good: vLLM 0.31.0 / b. 0.32.0 breaks m on b: wrong; fixes moe on b."
 
 
+def test_dummy_weights_are_never_taken_for_the_model_they_imitate(tmp_path: Path) -> None:
+    text = told(tmp_path, plan("31", PASS, "shape-llama/b"), plan("32", CRASH, "shape-llama/b"))
+    assert "0.32.0 breaks shape-llama (dummy weights) on b: crash" in text
+
+
 def test_a_failure_seen_once_is_said_to_be_unconfirmed(tmp_path: Path) -> None:
     assert "0.32.0 breaks m on b: hang, not confirmed yet." in told(tmp_path, plan("31", PASS), plan("32", HANG, boots=1))
 

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.memory_fit import GB10_TOTAL_BYTES, KV_BITS, kv_bytes, kv_shape_from_config, memory_fit
+from runners.memory_fit import GB10_TOTAL_BYTES, memory_fit
+from suites.kv_cache import KV_BITS, KvShape, kv_bytes, kv_shape_from_config
 from suites.recipes import Recipe, Source, all_recipes
-from suites.recipes.knowledge import KvShape, Weights
+from suites.recipes.knowledge import Weights
 
 GIB = 1 << 30
 RECIPES = all_recipes()

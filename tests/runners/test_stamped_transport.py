@@ -7,18 +7,26 @@ import contextlib
 import gc
 import itertools
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.stamped_transport import READ_AT, SENDING, STAMP_CLOCK, TRACE, Chunks, StampedTransport
+from runners.stamped_transport import READS, SENDING, STAMP_CLOCK, TRACE, Chunks, StampedTransport, run_stamped
 from runners.stream import undisturbed
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Run = Callable[[Coroutine[None, None, None]], None]
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture(params=[asyncio.run, run_stamped], ids=["any loop", "own selector"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """The same answers come from whichever loop reads the socket."""
+    chosen: Run = request.param
+    return chosen
 
 
 async def serving(answer: Answer, ask: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
@@ -40,7 +48,7 @@ def chunk(data: bytes) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
-def test_request_arrives_whole_and_the_answer_without_its_coding() -> None:
+def test_request_arrives_whole_and_the_answer_without_its_coding(run: Run) -> None:
     received = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -51,12 +59,12 @@ def test_request_arrives_whole_and_the_answer_without_its_coding() -> None:
         reply = await client.post("/v1/completions?x=1", content=b"body")
         assert (reply.status_code, reply.content) == (200, b"abc")
 
-    asyncio.run(serving(answer, ask))
+    run(serving(answer, ask))
     assert received[0].startswith(b"POST /v1/completions?x=1 HTTP/1.1\r\n")
     assert received[0].endswith(b"\r\n\r\nbody")
 
 
-def test_stamp_is_that_of_the_read_and_not_of_its_digestion() -> None:
+def test_stamp_is_that_of_the_read_and_not_of_its_digestion(run: Run) -> None:
     """The server writes the next piece only after the client looked at its stamps: the clock counts reads, nothing else."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,18 +79,17 @@ def test_stamp_is_that_of_the_read_and_not_of_its_digestion() -> None:
         request = client.build_request("GET", "/", extensions={STAMP_CLOCK: lambda: float(next(ticks))})
         reply = await client.send(request, stream=True)
         stamped = []
-        async for data in reply.aiter_raw():
-            stamped.append((data, reply.extensions[READ_AT]()))
-            if data == b"b":
-                go_on.release()
-        assert stamped == [(b"a", 1.0), (b"b", 1.0), (b"c", 2.0)]
+        async for reads in reply.extensions[READS]:
+            stamped += reads
+            go_on.release()
+        assert stamped == [(1.0, b"ab"), (2.0, b"c")]
         await reply.aclose()
 
     go_on = asyncio.Semaphore(0)
-    asyncio.run(serving(answer, ask))
+    run(serving(answer, ask))
 
 
-def test_sending_is_told_after_the_connection_stands_and_before_a_byte_is_written() -> None:
+def test_sending_is_told_after_the_connection_stands_and_before_a_byte_is_written(run: Run) -> None:
     steps = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -100,7 +107,7 @@ def test_sending_is_told_after_the_connection_stands_and_before_a_byte_is_writte
         await client.send(client.build_request("GET", "/", extensions={TRACE: trace}))
 
     told = asyncio.Semaphore(0)
-    asyncio.run(serving(answer, ask))
+    run(serving(answer, ask))
     assert steps == ["connected", SENDING, "request"]
 
 
@@ -115,7 +122,7 @@ def test_sending_is_told_after_the_connection_stands_and_before_a_byte_is_writte
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 300_000 + b"\r\n\r\n", httpx.RemoteProtocolError),
     ],
 )
-def test_broken_answer_is_an_error_of_httpx(data: bytes, error: type[Exception]) -> None:
+def test_broken_answer_is_an_error_of_httpx(run: Run, data: bytes, error: type[Exception]) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(data)
@@ -124,10 +131,10 @@ def test_broken_answer_is_an_error_of_httpx(data: bytes, error: type[Exception])
         with pytest.raises(error):
             await client.get("/")
 
-    asyncio.run(serving(answer, ask))
+    run(serving(answer, ask))
 
 
-def test_body_that_ends_with_the_connection_is_complete() -> None:
+def test_body_that_ends_with_the_connection_is_complete(run: Run) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 200 OK\r\n\r\nall of it")
@@ -135,10 +142,10 @@ def test_body_that_ends_with_the_connection_is_complete() -> None:
     async def ask(client: httpx.AsyncClient) -> None:
         assert (await client.get("/")).content == b"all of it"
 
-    asyncio.run(serving(answer, ask))
+    run(serving(answer, ask))
 
 
-def test_closing_an_answer_early_closes_its_connection() -> None:
+def test_closing_an_answer_early_closes_its_connection(run: Run) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(HEAD + chunk(b"a"))
@@ -152,7 +159,7 @@ def test_closing_an_answer_early_closes_its_connection() -> None:
         await closed.acquire()
 
     closed = asyncio.Semaphore(0)
-    asyncio.run(serving(answer, ask))
+    run(serving(answer, ask))
 
 
 def test_undisturbed_puts_everything_back_also_after_an_error() -> None:
@@ -169,7 +176,7 @@ def read_whole(body: bytes, sizes: list[int]) -> tuple[bytes, bool]:
     chunks, data, at = Chunks(), b"", 0
     for size in [*sizes, len(body)]:
         if body[at:]:
-            data += b"".join(chunks.feed(body[at : at + size]))
+            data += chunks.feed(body[at : at + size])
         at += size
     return data, chunks.ended
 
@@ -201,4 +208,30 @@ def test_chunk_head_without_end_is_refused_before_it_fills_the_memory() -> None:
     chunks = Chunks()
     with pytest.raises(httpx.RemoteProtocolError):
         for _ in range(100):
-            list(chunks.feed(b"1" * 1000))
+            chunks.feed(b"1" * 1000)
+
+
+def test_a_loop_that_stamps_still_runs_timers_threads_and_other_sockets() -> None:
+    """Bytes that come all the time must not keep the loop from anything else."""
+    done: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD)
+        while len(done) < 2:
+            writer.write(chunk(b"x"))
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.write(b"0\r\n\r\n")
+
+    async def others() -> None:
+        await asyncio.sleep(0.01)
+        done.append("timer")
+        await asyncio.get_running_loop().run_in_executor(None, done.append, "thread")
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        reply, _ = await asyncio.gather(client.get("/"), others())
+        assert set(reply.content) == {ord("x")}
+
+    run_stamped(serving(answer, ask))
+    assert sorted(done) == ["thread", "timer"]

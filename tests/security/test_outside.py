@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
+from pydantic import ValidationError
 
 from results.boot_folder import checked_run_id
 from results.errors import FolderError, StoreError
 from results.sample import sample_store
 from results.store import Store
+from runners.session import _recipe
+from runners.spec import EngineSpec
+from suites.errors import SuiteError
+from suites.recipes import Source, recipe_for
 from tests.planted import Planted, plant
 
 SECRET = "hf_" + "Q7wErTyUiOpAsDfGhJkLzXcVbNm1234567"
@@ -29,6 +35,28 @@ IDS = [
 def test_no_text_but_one_of_our_ids_becomes_a_path(run_id: str) -> None:
     with pytest.raises(FolderError):
         checked_run_id(run_id)
+
+
+NAMES = ["../../etc/passwd", "/etc/passwd", "a/../../b", "..", "\x1b[2J", "name\n--trust-remote-code", "%2e%2e%2f", "$(id)", "a;b", "C:\\x"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_served_models_name_becomes_no_path_and_no_option(name: str) -> None:
+    recipe = _recipe(f"served:{name}", [EngineSpec.parse("vllm==0.32.0@endpoint:http://127.0.0.1:9")])
+    assert re.fullmatch(r"[a-z0-9_-][a-z0-9._-]*", recipe.name)
+    assert ".." not in recipe.name.split("/")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_is_no_recipe_is_refused_before_anything_is_read(name: str) -> None:
+    with pytest.raises(SuiteError):
+        recipe_for(name)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/../../b", "..", "owner/..", "../owner", "a/b/c", "a/b\n"])
+def test_a_hub_id_is_owner_and_name_and_nothing_else(name: str) -> None:
+    with pytest.raises(ValidationError):
+        Source(hub=name)
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM runs", "DROP TABLE runs", "CREATE TABLE x (y INTEGER)", "UPDATE runs SET run_id = 'x'"])
@@ -53,7 +81,15 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Planted, li
     ran = planted.sparkproof("run", "--engine", f"vllm=={planted.version}", "--model", "canary-dense", **secrets)
     run_id = Store(planted.home).query("SELECT run_id FROM runs")[0]["run_id"]
     shown = [
-        planted.sparkproof(*words) for words in (("show", run_id), ("show", run_id, "--json"), ("serve-script", run_id), ("findings",))
+        planted.sparkproof(*words)
+        for words in (
+            ("show", run_id),
+            ("show", run_id, "--json"),
+            ("serve-script", run_id),
+            ("findings",),
+            ("report", "--format", "markdown"),
+            ("report", "--issue", run_id),
+        )
     ]
     assert ran.returncode == 1, ran.stderr
     yield planted, [text for done in (ran, *shown) for text in (done.stdout, done.stderr)]
@@ -66,6 +102,13 @@ def test_a_token_that_an_engine_prints_is_in_no_record_and_on_no_screen(told: tu
     assert any(p.name == "run.json" for p in files)
     assert [p.name for p in files if SECRET.encode() in p.read_bytes()] == []
     assert not any(SECRET in text for text in printed)
+
+
+def test_a_report_says_what_it_should_without_the_token_and_the_markup(told: tuple[Planted, list[str]]) -> None:
+    release, issue = told[1][-4], told[1][-2]
+    assert "crash" in release
+    assert "ValueError" in issue
+    assert "\x1b" not in release + issue
 
 
 def test_a_log_of_a_secret_can_be_read_by_its_owner_only(told: tuple[Planted, list[str]]) -> None:

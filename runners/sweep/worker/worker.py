@@ -246,7 +246,11 @@ def run_jobs(path: Path) -> int:
     for job in jobs["jobs"]:
         log = os.open(path.parent / job["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         _write_to(log)
-        _run_job(engine, job, path.parent, tell)
+        try:
+            _run_job(engine, job, path.parent, tell)
+        except Exception as error:  # the engine's own, whatever class it has: without this line the output looks like one that was cut off
+            tell("crashed", job=job["name"], error=f"{type(error).__name__}: {error}"[:20_000])
+            raise
         _write_to(usual)
         os.close(log)
     tell("end")

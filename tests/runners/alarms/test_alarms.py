@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from results.errors import StoreError
 from runners.alarms.deliver import Bell, Post, send_mail
 from runners.alarms.feed import ATOM, Told, atom, markdown
-from runners.alarms.news import Alarm, alarms_of, of_failure, untold
+from runners.alarms.news import Alarm, above_roofline, alarms_of, is_bad, of_failure, untold
 from runners.alarms.settings import SECRET_VARIABLE, URL_VARIABLE, AlarmSettings, Mail, Webhook, read_settings
 from suites.errors import SuiteError
 
@@ -58,6 +58,16 @@ def test_confirmed_findings_and_repairs_are_news_in_words() -> None:
     assert slower.title == "vllm 0.32.0: canary-dense, marlin: decode_c1/decode_tok_s got worse"
     assert fixed.title == "vllm 0.33.0: canary-dense, marlin: works again"
     assert (slower.effect, slower.run_id, slower.node) == (-0.08, "R1", "gb10-3f2a")
+
+
+def test_a_rate_that_no_memory_can_deliver_is_bad_news_once_for_each_release_of_a_cell() -> None:
+    row = {**CELL, "history_id": "h1", "release": "0.33.0", "run_id": "R1", "decode_tok_s": 300.0, "bytes_per_token": 10**9}
+    row |= {"percent": 120.0, "percent_of_nominal": None, "bandwidth_gb_s": 250.0}
+    alarms = untold(above_roofline([row, {**row, "run_id": "R2"}, {**row, "release": "0.34.0"}]), ())
+    assert [(alarm.kind, alarm.release) for alarm in alarms] == [("above_roofline", "0.33.0"), ("above_roofline", "0.34.0")]
+    assert is_bad(alarms[0]) and "300 tok/s x 1 GB a token is 120 %" in alarms[0].reason
+    assert "## Faster than the memory allows" in markdown("t", alarms, [])
+    assert untold(alarms, [alarm.key for alarm in alarms]) == []
 
 
 def test_a_repaired_failure_is_told_once_as_a_repair_and_a_recovered_number_as_its_own_news() -> None:

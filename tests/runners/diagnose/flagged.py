@@ -39,15 +39,15 @@ exec {python} "$@"
 """
 
 
-def plant(cache: Path, version: str, *, cuda: bool) -> None:
-    """Put an environment that looks finished where Sparkproof would have made it."""
+def plant(cache: Path, version: str, *, cuda: bool, engine: Path = _ENGINE) -> None:
+    """Put an environment that looks finished where Sparkproof would have made it. `engine` is started in place of vLLM's server."""
     plan = plan_for(EngineSpec.parse(f"vllm=={version}"), has_cuda=cuda)
     uv = Path(find_uv_bin())
     maker = Maker(cache / "environments", uv, for_uv(read_pip_settings(), os.environ), lambda: installed_pythons(uv))
     environment = maker._root(plan, choose(maker.pythons(), SpecifierSet(plan.python))[0])
     (environment / "bin").mkdir(parents=True)
     python = environment / "bin" / "python"
-    python.write_text(_PYTHON.format(version=version, python=sys.executable, engine=_ENGINE))
+    python.write_text(_PYTHON.format(version=version, python=sys.executable, engine=engine))
     python.chmod(0o755)
     build = read_build(python, plan.engine, plan.version, plan.distribution, os.environ)
     (environment / STAMP).write_text(json.dumps({"build": asdict(build), "plan": asdict(plan)}))

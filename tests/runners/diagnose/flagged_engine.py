@@ -75,14 +75,19 @@ def _known(bos_missing: bool) -> dict[tuple[int, ...], Answer]:
     return known
 
 
-def main() -> None:
-    """Serve until ended."""
-    flags = Flags(sys.argv[1:])
-    version, fault = os.environ["FLAGGED_VERSION"], os.environ.get("FLAGGED_FAULT", "none")
+def say_kernels(flags: Flags, version: str) -> None:
+    """What vLLM logs of the kernels that it chose."""
     attention, moe = flags.value("--attention-backend"), flags.value("--moe-backend").upper()
     print(f"INFO 11-30 13:00:00 [api_server.py:1] vLLM API server version {version}")
     print(f"INFO 11-30 13:00:00 [cuda.py:1] Using AttentionBackendEnum.{attention} backend.")
     print(f"INFO 11-30 13:00:00 [nvfp4.py:1] Using '{moe}' NvFp4 MoE backend out of potential backends: ['{moe}'].", flush=True)
+
+
+def main() -> None:
+    """Serve until ended."""
+    flags = Flags(sys.argv[1:])
+    version, fault = os.environ["FLAGGED_VERSION"], os.environ.get("FLAGGED_FAULT", "none")
+    say_kernels(flags, version)
     known = _known(fault == "bos_missing")
     server: ScriptedServer
 

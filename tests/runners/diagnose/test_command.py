@@ -47,6 +47,7 @@ def test_a_failed_run_is_diagnosed_by_itself_and_afterwards_by_its_id(world: Pla
     assert [boot["purpose"] for boot in answer["boots"]] == ["control"]
     again = json.loads(world.sparkproof("show", failed[-8:], "--json").stdout)
     assert again["diagnoses"][0]["conclusion"] == "kv_cache"
+    assert "diagnosis: kv_cache (prefix_cache)" in " ".join(world.sparkproof("show", failed[-8:]).stdout.split())
 
 
 def test_a_cell_that_passes_has_nothing_to_diagnose(world: Planted) -> None:

@@ -48,6 +48,18 @@ def test_canaries_of_all_paths_run_once_before_the_first_model() -> None:
     assert not any(one and two for one, two in pairwise(hot[: last_cool + 1])), "the node cools between two models while a canary is left"
 
 
+def test_shapes_run_once_after_the_canaries_and_before_the_first_model() -> None:
+    def shape(name: str, path: str) -> Candidate:
+        return replace(model(name, path), is_shape=True)
+
+    paths = [cell for path in "ab" for cell in (model(f"model {path}", path), shape(f"shape {path}", path), canary(f"canary {path}", path))]
+    order = names(whole_night(paths))
+    first = {kind: [order.index(f"{kind} {path}") for path in "ab"] for kind in ("canary", "shape", "model")}
+    assert max(first["canary"]) < min(first["shape"]) and max(first["shape"]) < min(first["model"])
+    broken = [replace(cell, made=2, failed=2) if cell.name == "canary a" else cell for cell in paths]
+    assert not any(name.endswith(" a") for name in names(whole_night(broken))), "a broken path is tried with neither shape nor model"
+
+
 def test_every_cell_gets_its_boots_and_no_more() -> None:
     assert Counter(names(whole_night(ALL))) == {c.name: 3 for c in ALL}
 

@@ -254,6 +254,33 @@ def test_a_cell_that_never_gets_to_evidence_is_left_alone_and_said(tmp_path: Pat
     result = node.night()
     assert Counter(cells(node.made)) == {("0.32.0", "measure"): 2, ("0.31.0", "measure"): 3}
     assert result.notes == ["vllm==0.32.0 canary-dense eager: 2 boots ended without evidence tonight"]
+    (failure,) = result.failures
+    last = [row["run_id"] for row in node.rows if row["engine_version"] == "0.32.0"][-1]
+    assert failure == f"vllm==0.32.0 canary-dense eager: 2 boots ended without evidence tonight; the last, {last}, ended install_failed"
+
+
+def test_a_night_cut_off_that_nothing_went_on_with_is_told_by_the_next_one_once(tmp_path: Path) -> None:
+    node = Simulated(tmp_path, kill_after=2)
+    with pytest.raises(KilledError):
+        node.night(6 * HOUR)
+    node.kill_after = None
+    StateFile(tmp_path).update(end_known=False)  # kill -9 and power cuts leave no word
+    began = StateFile(tmp_path).read().began_at
+    node.now += timedelta(days=1)
+    assert node.night(6 * HOUR).failures == [f"the night that began at {began} was cut off, and nothing went on with it"]
+    node.now += timedelta(days=1)
+    assert node.night(6 * HOUR).failures == []
+
+
+def test_a_night_that_was_interrupted_by_hand_or_whose_failure_was_told_is_no_failure_of_the_next(tmp_path: Path) -> None:
+    node = Simulated(tmp_path, ends=lambda planned, made: (Outcome.INTERRUPTED if made == 2 else Outcome.PASS, None), kill_after=4)
+    assert node_night_until_interrupted(node).interrupted
+    node.now += timedelta(days=1)
+    with pytest.raises(KilledError):  # stands for any error that ends a night: the command line tells it
+        node.night(6 * HOUR)
+    node.kill_after = None
+    node.now += timedelta(days=1)
+    assert node.night(6 * HOUR).failures == []
 
 
 def test_monthly_self_check_boots_the_anchor_six_times_and_is_not_due_again(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,31 @@ def test_unknown_facts_of_a_node_are_a_warning() -> None:
     assert "kernel" in next(check for check in doctor.check_node(NODE) if check.name == "node facts").found
 
 
+def test_everything_that_is_known_of_node_and_sensors_is_shown_and_nothing_else() -> None:
+    node = NodeRecord(
+        "ab" * 8, "spark", gpu_name="NVIDIA GB10", compute_capability="12.1", driver_version="580.159.03", cuda_version="13.0",
+        kernel="6.14.0", os_name="DGX OS 7.5.0", cpu_model="Cortex-X925", cpu_count=20, memory_total_bytes=128 << 30,
+        sm_clock_cap_mhz=3003, power_source="USB online PD", network=("enp1s0f1np1 mlx5_core 200000 Mb/s",),
+    )  # fmt: skip
+    facts = next(check for check in doctor.check_node(node) if check.name == "node facts")
+    assert facts.state == "ok"
+    assert facts.found == (
+        "compute capability 12.1; driver 580.159.03; CUDA 13.0; kernel 6.14.0; DGX OS 7.5.0; 20 x Cortex-X925; memory 128.0 GiB; "
+        "SM clock up to 3003 MHz; power source USB online PD; network enp1s0f1np1 mlx5_core 200000 Mb/s"
+    )
+    record = replace(
+        health("suspect"), gpu_temperature_c=61.0, gpu_power_w=19.52, gpu_sm_clock_mhz=799, gpu_utilization_percent=96.0,
+        other_gpu_processes=0, throttle_reasons=("sw_power_cap",), memory_available_bytes=100 << 30, page_cache_bytes=3 << 30,
+        swap_used_bytes=0, disk_free_bytes=900 << 30,
+    )  # fmt: skip
+    sensors = next(check for check in doctor.check_health(record) if check.name == "sensors")
+    assert sensors.found == (
+        "GPU: 61 °C, 19.5 W, 799 MHz, 96 % busy, 0 other processes, clocks lowered: sw_power_cap; "
+        "memory: 100.0 GiB available, 3.0 GiB page cache, 0.0 GiB swap in use, 900.0 GiB of disk free"
+    )
+    assert next(check for check in doctor.check_health(health("unknown")) if check.name == "sensors").found == "none can be read"
+
+
 def test_credentials_of_an_index_are_never_shown() -> None:
     check = doctor.harmless(doctor.Check("pip", "error", "https://user:hunter2@index.example/simple\x1b[31m"))
     assert "hunter2" not in check.found and "\x1b" not in check.found
@@ -110,5 +136,5 @@ def test_the_command_prints_everything_as_json_and_exits_0_on_a_fit_node(tmp_pat
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert {"node", "health", "checks", "fit"} == set(shown)
-    assert {"node", "health", "uv", "pip settings", "docker", "store", "cache", "database"} <= {c["name"] for c in shown["checks"]}
+    assert {"node", "node facts", "health", "sensors", "uv", "pip settings", "docker", "store", "cache", "database"} <= {c["name"] for c in shown["checks"]}
     assert shown["fit"] is True

@@ -147,14 +147,23 @@ def test_jobs_carried_to_another_machine_give_the_same_verdicts(cache: Path, tmp
     assert store.query("SELECT count(*) n FROM coherence_results WHERE run_id = ?", [dense.run_id])[0]["n"] > 100
 
 
-def test_a_worker_that_ended_early_is_a_crash_of_its_last_job(cache: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("last_line", "outcome", "why"),
+    [
+        ('{"event": "ans', Outcome.INTERRUPTED, "ends in the middle of this job, after 0 of"),
+        ('{"event": "crashed", "job": "canary-dense@eager", "error": "RuntimeError: illegal step"}\n', Outcome.CRASH, "illegal step"),
+    ],
+)
+def test_an_output_that_was_cut_off_is_interrupted_and_a_crash_is_one_only_if_the_worker_says_so(
+    tmp_path: Path, last_line: str, outcome: Outcome, why: str
+) -> None:
     folder = tmp_path / "carried"
     (jobs,) = write_jobs_of(SweepRequest(("vllm==0.26.0",), ("dense",), ("bf16",), ("eager",)), folder)
     name = json.loads(jobs.read_text())["jobs"][0]["name"]
     answers = folder / "answers.jsonl"
     hello = {"event": "hello", "format": 1, "engine": "vllm", "version": "0.26.0", "wheels": []}
     lines = [hello, {"event": "began", "job": name}, {"event": "loaded", "job": name, "seconds": 1.0, "max_model_len": 2048}]
-    answers.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "ans')
+    answers.write_text("".join(json.dumps(line) + "\n" for line in lines) + last_line)
     (run,) = judge_jobs(Store(tmp_path / "home"), folder, *read_answers(jobs, answers), "another")
-    assert run.outcome is Outcome.CRASH
-    assert "ends here" in (run.reason or "")
+    assert run.outcome is outcome
+    assert why in (run.reason or "")

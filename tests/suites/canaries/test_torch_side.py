@@ -6,6 +6,7 @@ Needs torch and transformers, which are no dependencies of Sparkproof: `tests/te
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,12 @@ import torch
 
 from suites.canaries import ugrid
 from suites.canaries.architectures import build_model, canonical_tensors
+from suites.canaries.batches import Sequence, collate
+from suites.canaries.decisive import LOST_TARGET, DecisiveExperts
 from suites.canaries.emulation import mxfp8_dynamic, nvfp4_static
 from suites.canaries.fakequant import ActivationQuantiser, mxfp4_dynamic, power_of_two, round_to_grid
 from suites.canaries.naming import on_grid
+from suites.canaries.scoring import answer_logits, margins
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=np.float32)
 
@@ -98,3 +102,46 @@ def test_canonical_tensors_hold_every_parameter_once_with_matrices_as_rows_by_in
         if on_grid(name):
             assert tensor.dim() == 2
             assert all(size % 128 == 0 for size in tensor.shape), name
+
+
+@pytest.mark.parametrize("canary", ["moe", "gpt-oss"])
+def test_a_lost_expert_counts_as_zero_in_its_own_row_alone(canary: str) -> None:
+    torch.manual_seed(5)
+    model: Any = build_model(canary)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.mul_(3.0 if ".experts." in name else 1.0)
+    experts = ActivationQuantiser(model).experts
+    prompts = [Sequence(name, tuple(torch.randint(2, 1000, (20,)).tolist()), 8) for name in ("first", "second")]
+    decisive = DecisiveExperts(model, experts, prompts, 0)
+    decisive.prompt_of = ["first" if number % 2 else "second" for number in range(len(decisive.pairs))]
+    pairs = [(0, 3), (2, 6)]
+    with torch.no_grad():
+        found = decisive.lowest_margins([decisive.pairs.index(pair) for pair in pairs]).tolist()
+        for (layer, expert), lowest in zip(pairs, found, strict=True):
+            prompt = next(p for p in prompts if p.name == decisive.prompt_of[decisive.pairs.index((layer, expert))])
+            scored = collate([prompt], 0)
+            healthy = margins(*answer_logits(model, *scored)).min().item()
+            module = experts[layer].module
+            lost = [p for p in (module.down_proj, getattr(module, "down_proj_bias", None)) if p is not None]
+            kept = [p[expert].clone() for p in lost]
+            for p in lost:
+                p[expert] = 0
+            expected = margins(*answer_logits(model, *scored)).min().item()
+            for p, values in zip(lost, kept, strict=True):
+                p[expert] = values
+            assert lowest == pytest.approx(expected, abs=1e-4)
+            assert abs(lowest - healthy) > 1e-3, "this expert is not used by this prompt: the test says nothing"
+
+
+def test_each_expert_gets_the_prompt_that_its_loss_moves_most_and_no_prompt_more_than_two() -> None:
+    torch.manual_seed(6)
+    model: Any = build_model("moe")
+    prompts = [Sequence(f"p{i}", tuple(torch.randint(2, 1000, (12,)).tolist()), 6) for i in range(18)]
+    decisive = DecisiveExperts(model, ActivationQuantiser(model).experts, prompts, 0)
+    decisive.designate()
+    shared = Counter(decisive.prompt_of)
+    assert (len(decisive.prompt_of), max(shared.values())) == (32, 2)
+    with torch.no_grad():
+        loss = decisive.loss([0, 1]).item()
+    assert loss == pytest.approx(np.mean([max(0.0, LOST_TARGET + m) for m in decisive.all_lowest_margins()[:2]]), abs=1e-4)

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from suites.backends import contradiction
 from suites.errors import SuiteError
+from suites.kv_cache import KvShape
 from suites.recipes import Recipe, Source, all_recipes, recipe_for
-from suites.recipes.knowledge import Claim, KnownBad, KvShape, Weights, roofline_tok_s
+from suites.recipes.knowledge import Claim, KnownBad, Weights
+from suites.roofline import roofline_tok_s
 from suites.toml_files import read_toml
 
 RECIPES = all_recipes()

@@ -1,0 +1,31 @@
+// Runs in every page before anything else: says when the page is drawn, by its own clock, frame by frame.
+window.__watch = { asked: true, acted: 0, content: null, drawn: null };
+(() => {
+  const watch = window.__watch;
+  const state = () => document.querySelector("[data-testid=stApp]")?.dataset.testScriptState;
+  // What a person did last; the answer counts only after the page has asked the server something.
+  const act = () => Object.assign(watch, { acted: performance.now(), asked: false, drawn: null });
+  for (const kind of ["pointerdown", "keydown", "input", "popstate"]) addEventListener(kind, act, true);
+  const isDrawn = () => {
+    if (state() !== "notRunning" || !document.querySelector("h1")) return false;
+    if (document.querySelector("[data-testid=stSkeleton], [data-stale=true]")) return false;
+    for (const own of document.querySelectorAll("[data-testid^=stBidiComponent]")) {
+      const root = [own, ...own.querySelectorAll("*")].map((one) => one.shadowRoot).find(Boolean);
+      if (root && root.querySelector(".frame") && !root.querySelector("td, th")) return false;
+    }
+    return [...document.querySelectorAll("[data-testid=stVegaLiteChart]")].every((own) => own.querySelector("svg, canvas"));
+  };
+  const look = () => {
+    if (watch.content === null && document.querySelector("h1")) watch.content = performance.now();
+    const now = state();
+    if (now && now !== "notRunning") Object.assign(watch, { asked: true, drawn: null });
+    else if (watch.drawn === null && watch.asked && isDrawn()) watch.drawn = performance.now();
+  };
+  const begin = () => {
+    // Between two frames the state may come and go: an observer sees each change.
+    new MutationObserver(look).observe(document.documentElement, { subtree: true, attributeFilter: ["data-test-script-state"] });
+    const frame = () => (look(), requestAnimationFrame(frame));
+    requestAnimationFrame(frame);
+  };
+  document.documentElement ? begin() : addEventListener("DOMContentLoaded", begin);
+})();

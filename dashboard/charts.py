@@ -14,6 +14,7 @@ import altair as alt
 import pandas as pd
 from altair.utils.schemapi import disable_debug_mode
 
+from dashboard.sentence import engine_name
 from dashboard.shown import line, when
 from dashboard.words import BLUE, FAIL, FALLBACK, FLAKY, GREY, PASS, SKY, STATES, look_of_state, look_of_verdict
 
@@ -28,7 +29,9 @@ SELECTION = "boot"
 _DOTS = "boots"
 _AXIS_WIDTH = 48
 _FOREST_EDGE = 100.0
-_OTHER = "claims of other releases"
+_OTHER = "other release"
+_TEXT = "#7a7a7a"
+"""Read on white and on black alike."""
 _HEIGHT = 380
 _x_at: Any = alt.XValue
 _y_at: Any = alt.YValue
@@ -259,7 +262,7 @@ def forest(rows: Sequence[Row]) -> Specification:
     # Above its line, not beside it: a narrow screen has no room for both.
     names = (
         alt.Chart(frame)
-        .mark_text(align="left", dy=-13, color=GREY, limit=340)
+        .mark_text(align="left", dy=-13, color=_TEXT, limit=340)
         .encode(y=y, x=_x_at(0), text=alt.Text("name:N"), tooltip=tips)
     )
     return _layered([zero, lines, dots, names], 50 + 38 * len(frame))
@@ -323,23 +326,25 @@ def by_boot(frame: pd.DataFrame, column: str, title: str) -> Specification:
 
 def timeline(rows: Sequence[Row]) -> Specification:
     """Cells per release that got better (up) and worse (down), oldest release to the left."""
-    order = list(dict.fromkeys(row["release"] for row in rows))
+    several = len({row["engine"] for row in rows}) > 1
+    names = [line(f"{engine_name(row['engine'])} {row['release']}" if several else row["release"], 60) for row in rows]
+    order = list(dict.fromkeys(names))
     frame = pd.DataFrame(
         [
             {
-                "release": row["release"],
+                "release": name,
                 "what": row["headline"].replace("_", " "),
                 "cells": row["cells"] if row["headline"] in ("fixed", "faster") else -row["cells"],
                 "colour": look_of_verdict(row["headline"]).colour,
                 "opacity": 0.45 if row["headline"] in ("still_broken", "faster") else 0.9,
             }
-            for row in rows
+            for name, row in zip(names, rows, strict=True)
         ]
     )
     x = alt.X("release:O", sort=order, title=None, scale=alt.Scale(domain=order), axis=alt.Axis(labelAngle=-40))
     bars = (
         alt.Chart(frame)
-        .mark_bar(size=26)
+        .mark_bar(size=min(26, max(3, 640 // max(1, len(order)))))
         .encode(
             x=x,
             y=alt.Y("cells:Q", title="cells better / worse", axis=alt.Axis(tickMinStep=1, format="d")),

@@ -42,6 +42,7 @@ SELECT history_id, series, metric, workload, launch_bound, verdict, reason, n_ba
 FROM numbers
 WHERE engine = $engine AND distribution = $distribution AND release = $new AND baseline = $old
   AND ($recipe IS NULL OR recipe_name = $recipe) AND ($backend IS NULL OR backend_name = $backend)
+  AND ($node IS NULL OR node_id = $node OR node_id IN (SELECT node_id FROM nodes WHERE label = $node))
 ORDER BY series
 """
 

@@ -20,7 +20,8 @@ ABOVE = "fewer bytes were read than the model holds, or the probe is wrong"
 class Roofline:
     """One boot and workload. `percent` is of the node's probe, `percent_of_nominal` of the data sheet; None where that is not known.
 
-    `bound`: `exact`, `at_least` (more bytes were read, so the true percentage is higher) or `about`.
+    `bound`: `exact`, `at_least` (more bytes were read, so the true percentage is higher) or `about`; None, of a record that does not say,
+    is about.
     """
 
     run_id: str
@@ -28,7 +29,7 @@ class Roofline:
     decode_tok_s: float
     bytes_per_token: int
     kv_bytes: int | None
-    bound: str
+    bound: str | None
     bandwidth_gb_s: float | None
     nominal_gb_s: float | None
     roofline_tok_s: float | None
@@ -40,7 +41,8 @@ class Roofline:
     @property
     def sentence(self) -> str:
         """Everything above in one line."""
-        size = f"{'' if self.bound == 'exact' else self.bound.replace('_', ' ') + ' '}{self.bytes_per_token / 1e9:.3g} GB a token"
+        bound = (self.bound or "about").replace("_", " ")
+        size = f"{'' if bound == 'exact' else bound + ' '}{self.bytes_per_token / 1e9:.3g} GB a token"
         shares = [
             f"{percent:.0f} % of {bandwidth:.4g} GB/s ({what})"
             for percent, bandwidth, what in (

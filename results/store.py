@@ -172,12 +172,12 @@ class Store:
     def ingest_pending(self) -> IngestReport:
         """Store every folder and file that the database does not hold in its final state (a commit that could not be made before)."""
         kept, damaged = self.kept.read_all()
-        known: dict[str, str | None] = {}
+        pending = all_folders(self.boots)
         if self.database.exists():
             with self._open_for_writing() as connection:  # for writing, so that an older database is migrated first
-                known = dict(connection.execute("SELECT run_id, outcome FROM runs").fetchall())
+                final = _in_final_state(connection, [folder.run_id for folder in pending])
                 kept = unstored_kept(connection, kept)
-        pending = [f for f in all_folders(self.boots) if known.get(f.run_id) is None]
+            pending = [folder for folder in pending if folder.run_id not in final]
         return self._ingest_all(pending, kept, damaged) if pending or kept else IngestReport((), damaged)
 
     def rebuild(self) -> IngestReport:
@@ -266,6 +266,12 @@ def _transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         connection.rollback()
         raise
     connection.commit()
+
+
+def _in_final_state(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> set[str]:
+    """Those of these boots that the database holds with their outcome: only they are asked for, since it may hold a million others."""
+    sql = "SELECT run_id FROM runs WHERE outcome IS NOT NULL AND run_id IN (SELECT unnest(?::VARCHAR[]))"
+    return {row[0] for row in connection.execute(sql, [list(run_ids)]).fetchall()}
 
 
 def _readable(folders: Sequence[BootFolder], skipped: dict[str, str]) -> list[BootContent]:

@@ -16,6 +16,7 @@ from runners.node.facts import has_cuda as node_has_cuda
 from runners.plan import Cell
 from suites.backends import Expressed
 from suites.backends import Unsupported as BackendUnsupported
+from suites.format_support import cannot_run
 from suites.kv_cache import KvShape, kv_shape_from_config
 from suites.recipes import Recipe
 
@@ -74,5 +75,9 @@ def why_not(cell: Cell, node: NodeRecord) -> str | None:
         return cell.expressed.reason
     if cell.spec.distribution == "endpoint":
         return None
-    fit = fit_of(cell.recipe, cell.expressed, node, has_cuda=node_has_cuda(node))
+    cuda = node_has_cuda(node)
+    no_kernel = cannot_run(cell.spec.name, cell.recipe.weight_format, has_cuda=cuda, compute_capability=node.compute_capability)
+    if no_kernel is not None:
+        return no_kernel
+    fit = fit_of(cell.recipe, cell.expressed, node, has_cuda=cuda)
     return fit.sentence if fit is not None and fit.refused else None

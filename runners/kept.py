@@ -69,6 +69,6 @@ def _launched(path: Path) -> tuple[LaunchRecord, str | None] | None:
 
 def _is_finished(folder: BootFolder) -> bool:
     try:
-        return folder.summary().run.outcome is not None
+        return folder.summary().run.finished_at is not None
     except FolderError:
         return False

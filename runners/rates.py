@@ -251,6 +251,18 @@ def carried_by(chunks: Iterable[Chunk]) -> str | None:
 
 
 def _window(trace: StreamTrace) -> _Window | str:
+    """Kept with the trace, as a cached property would be: five numbers start from it."""
+    kept = vars(trace)
+    if _KEPT not in kept:
+        kept[_KEPT] = _find_window(trace)
+    found: _Window | str = kept[_KEPT]
+    return found
+
+
+_KEPT = "_window"
+
+
+def _find_window(trace: StreamTrace) -> _Window | str:
     bearing = trace.bearing
     if not bearing:
         return "empty_text: no chunk bore a token"

@@ -47,8 +47,7 @@ class RawStream:
     failure: StreamFailure | None = None
 
 
-@dataclass(frozen=True)
-class SseEvent:
+class SseEvent(NamedTuple):
     """One event: its type ("message" unless the server named it) and its data, invalid UTF-8 replaced; `t` as in the module text.
 
     `oversized`: data beyond `MAX_EVENT_BYTES`, dropped. `terminated`: False for a rest without the end of its line.
@@ -90,19 +89,21 @@ def iter_events(blocks: Sequence[Block]) -> Iterator[SseEvent]:
     event_type, lines, size, t = "message", list[bytes](), 0, 0.0
     oversized = terminated = False
     for t_line, line, terminated in _lines(blocks):
-        name, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
         if not line:
             if lines or oversized:
                 yield _event(t, event_type, lines, oversized, terminated)
-            event_type, lines, size, oversized = "message", [], 0, False
-        elif name == b"event":
-            event_type = value[:100].decode("utf-8", "replace") or "message"
-        elif name == b"data":
+                lines = []
+            event_type, size, oversized = "message", 0, False
+            continue
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
             size, t = size + len(value) + 1, t_line
             oversized = oversized or size > MAX_EVENT_BYTES
             if not oversized:
                 lines.append(value)
+        elif name == b"event":
+            event_type = value[:100].decode("utf-8", "replace") or "message"
     if lines or oversized:
         yield _event(t, event_type, lines, oversized, terminated)
 
@@ -188,16 +189,21 @@ class _Reading:
 
     def _take_choice(self, t: float, choice: Mapping[str, Any], running: int | None) -> None:
         delta = choice.get("delta")
-        source = delta if isinstance(delta, dict) else choice
-        values = {name: source[name] for name in TEXT_FIELDS if name in source}
+        source: Mapping[str, Any] = delta if isinstance(delta, dict) else choice
+        text_len, fields, empty = dict[str, int](), 0, 0
+        for name in TEXT_FIELDS:
+            if name not in source:
+                continue
+            value, fields = source[name], fields + 1
+            if isinstance(value, str) and value:
+                text_len[name] = len(value)
+            empty += value is None
         reason = choice.get("finish_reason")
         reason = reason[:100] if isinstance(reason, str) else None
         if reason in _FAILED_FINISH:
             self.failure = StreamFailure(FailureKind.ERROR_EVENT, f"finish_reason {reason}")
         self.finished = self.finished or reason is not None
-        text_len = {name: len(value) for name, value in values.items() if isinstance(value, str) and value}
-        null_text = reason is None and bool(values) and all(v is None for v in values.values())
-        self.chunks.append(Chunk(t, text_len, running, reason, null_text))
+        self.chunks.append(Chunk(t, text_len, running, reason, reason is None and 0 < fields == empty))
 
 
 def _failure(raw: RawStream, reading: _Reading) -> StreamFailure | None:
@@ -225,16 +231,25 @@ def _lines(blocks: Sequence[Block]) -> Iterator[tuple[float, bytes, bool]]:
     for block in blocks:
         end += len(block.data)
         ends.append(end)
-
-    def arrival(offset: int) -> float:
-        return blocks[bisect_left(ends, offset)].t
-
-    start = 3 if body.startswith(b"\xef\xbb\xbf") else 0
-    for match in _LINE_END.finditer(body, start):
-        yield arrival(match.start() + 1), body[start : match.start()], True
-        start = match.end()
+    start, number = 3 if body.startswith(b"\xef\xbb\xbf") else 0, 0
+    for stop, following in _line_ends(body, start):
+        while ends[number] <= stop:
+            number += 1
+        yield blocks[number].t, body[start:stop], True
+        start = following
     if start < len(body):
-        yield arrival(len(body)), body[start:], False
+        yield blocks[bisect_left(ends, len(body))].t, body[start:], False
+
+
+def _line_ends(body: bytes, start: int) -> Iterator[tuple[int, int]]:
+    """(where a line ends, where the next one begins)."""
+    if b"\r" in body:
+        for match in _LINE_END.finditer(body, start):
+            yield match.span()
+        return
+    while (stop := body.find(b"\n", start)) >= 0:
+        start = stop + 1
+        yield stop, start
 
 
 def _event(t: float, event_type: str, lines: Sequence[bytes], oversized: bool, terminated: bool) -> SseEvent:

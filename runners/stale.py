@@ -1,7 +1,8 @@
 """What an earlier runner left behind: boots without an outcome, and servers without a runner.
 
-Trap: after `kill -9` or a power cut a server keeps the memory, and its boot looks as if it were still running. Rule: every start looks for
-boots without an outcome whose runner is gone, ends exactly their processes and containers, and files them as `interrupted`.
+Trap: after `kill -9` or a power cut a server keeps the memory, and its boot looks as if it were still running, or, if the runner died while
+it ended the server, as if all were done. Rule: every start looks for boots that were not finished whose runner is gone, ends exactly their
+processes and containers, and files those without an outcome as `interrupted`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from results.boot_folder import BootFolder, all_folders
 from results.errors import FolderError
+from results.records import RunRecord
 from results.store import Store
 from results.vocabulary import Outcome
 from runners.launchers import docker_server
@@ -41,7 +43,7 @@ def end_stray_containers(store: Store, docker: Docker) -> list[StaleBoot]:
 
 def _is_finished(store: Store, run_id: str) -> bool:
     try:
-        return BootFolder(store.boots, run_id).summary().run.outcome is not None
+        return BootFolder(store.boots, run_id).summary().run.finished_at is not None
     except FolderError:
         return False
 
@@ -65,16 +67,19 @@ def end_stale_boots(store: Store, end: Callable[[BootFolder], TeardownProof] | N
             summary = folder.summary()
         except FolderError:
             continue  # `rebuild` names damaged folders
-        if summary.run.outcome is not None:
+        if summary.run.finished_at is not None:
             continue
         proof = (end or end_boot)(folder)
         found.append(StaleBoot(folder.run_id, proof))
         if proof.clean:
-            run = dataclasses.replace(
-                summary.run,
-                outcome=Outcome.INTERRUPTED,
-                reason=f"the runner ended without finishing this boot (phase {summary.run.phase}); {proof.reason}",
-                finished_at=utc_now(),
-            )
-            folder.write_summary(dataclasses.replace(summary, run=run))
+            folder.write_summary(dataclasses.replace(summary, run=_filed(summary.run, proof)))
     return found
+
+
+def _filed(run: RunRecord, proof: TeardownProof) -> RunRecord:
+    """The final row: an outcome that was known before the runner died stands."""
+    if run.outcome is not None:
+        said = f"the runner ended before it had cleaned up; {proof.reason}"
+        return dataclasses.replace(run, warnings=(*run.warnings, said), finished_at=utc_now())
+    reason = f"the runner ended without finishing this boot (phase {run.phase}); {proof.reason}"
+    return dataclasses.replace(run, outcome=Outcome.INTERRUPTED, reason=reason, finished_at=utc_now())

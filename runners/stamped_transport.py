@@ -2,7 +2,7 @@
 
 Trap: a general HTTP client parses, queues and wakes a task before its caller can look at the clock. With 64 streams that answer together
 the last one is stamped milliseconds late, and the parsing itself delays the next read. Rule: a read is a stamp and an append; bytes are
-digested later, a few times a second; and a request is stamped when its bytes go out, after the connection stands.
+digested later, twice a second; and a request is stamped when its bytes go out, after the connection stands.
 
 h11 reads heads and every body but a chunked one, whose framing is undone here: it is on the path of every token, and h11 would be a fifth
 of a token's cost. A request has a connection of its own, closed with its answer. For loopback: no TLS, no proxies.
@@ -18,6 +18,7 @@ import selectors
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import h11
@@ -32,11 +33,13 @@ TRACE = "trace"
 SENDING = "http11.send_request_headers.started"
 """The step at which the connection stands and the request is about to be written."""
 
-_DIGEST_S = 0.1
+_DIGEST_S = 0.5
+_MOST_UNREAD = 1 << 20
 _READ_BYTES = 1 << 16
 _LAST_CHUNK = b"0\r\n\r\n"
 _MAX_HEAD = 100 * 1024
 _CHUNK_HEAD = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;[^\r\n]*)?")
+_WHOLE_CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")
 _MAX_CHUNK_HEAD = 4096
 Clock = Callable[[], float]
 T = TypeVar("T")
@@ -115,13 +118,12 @@ class _Socket:
         self._waiter: asyncio.Future[None] | None = None
         self._due: asyncio.TimerHandle | None = None
         self.reads: list[tuple[float, bytes]] = []
+        self._unread_bytes = 0
+        self.patient = False
+        """What is read may lie for `_DIGEST_S`: nobody waits for a piece of it."""
         self.lost: Exception | None = None
         self._selector = getattr(self._loop, "_selector", None)
-        if isinstance(self._selector, StampingSelector):
-            self._selector.watch(plain.fileno(), self._read)
-        else:
-            self._loop.add_reader(plain.fileno(), self._read)
-        self._listening = True
+        self._listening = False
 
     def _read(self) -> bool:
         """Read, stamp, keep; True if the loop has something to do because of it."""
@@ -134,7 +136,8 @@ class _Socket:
         self.reads.append((self._clock(), data))
         if not data:
             self._ignore()
-        if not data or data.endswith(_LAST_CHUNK):
+        self._unread_bytes += len(data)
+        if not self.patient or not data or self._unread_bytes > _MOST_UNREAD or data.endswith(_LAST_CHUNK):
             self._wake()
         elif self._due is None:
             self._due = self._loop.call_later(_DIGEST_S, self._wake)
@@ -163,11 +166,18 @@ class _Socket:
         if not self.reads:
             self._waiter = self._loop.create_future()
             await self._waiter
-        reads, self.reads = self.reads, []
+        reads, self.reads, self._unread_bytes = self.reads, [], 0
         return reads
 
     async def write(self, data: bytes) -> None:
-        await self._loop.sock_sendall(self._plain, data)
+        """Send it all, then listen. A server that hangs up meanwhile may have said why, which is read like any answer."""
+        with suppress(ConnectionError):
+            await self._loop.sock_sendall(self._plain, data)
+        if isinstance(self._selector, StampingSelector):
+            self._selector.watch(self._plain.fileno(), self._read)
+        else:
+            self._loop.add_reader(self._plain.fileno(), self._read)
+        self._listening = True
 
     def close(self) -> None:
         self._ignore()
@@ -201,6 +211,7 @@ class _Body(httpx.AsyncByteStream):
     def _begin_body(self, head: h11.Response | h11.InformationalResponse, t: float, later: Sequence[tuple[float, bytes]]) -> None:
         if isinstance(head, h11.Response) and _is_chunked(head):
             self._chunks, first = Chunks(), self._parser.trailing_data[0]
+            self._socket.patient = True
             self._unread = [(t, first), *later] if first else [*later]
         else:
             self._unread = [(t, None), *later]
@@ -287,6 +298,10 @@ class Chunks:
 
     def feed(self, data: bytes) -> bytes:
         """What `data` completes or continues. Raises httpx.RemoteProtocolError for what is no chunk."""
+        if not self._rest and self._missing == 0 and (whole := _WHOLE_CHUNK.match(data)) is not None:  # one read, one chunk: the usual case
+            end = whole.end() + int(whole[1], 16)
+            if end + 2 == len(data) and end > whole.end() and data.endswith(b"\r\n"):
+                return data[whole.end() : end]
         data, at, pieces = (self._rest + data if self._rest else data), 0, list[bytes]()
         while at < len(data) and not self.ended:
             if self._missing == 0:

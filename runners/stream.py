@@ -221,7 +221,7 @@ class LoopLag:
     same way as arriving bytes: wake the loop, wait for its turn. Use as a context manager inside the running loop.
     """
 
-    def __init__(self, interval_s: float = 0.025, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, interval_s: float = 0.05, clock: Clock = time.perf_counter) -> None:
         self._interval_s, self._clock = interval_s, clock
         self._stop = threading.Event()
         self._delays: list[tuple[float, float]] = []

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 TEXT_FIELDS = ("content", "reasoning", "reasoning_content", "text")
 """Where engines put generated text: chat deltas use the first three (vLLM renamed one, vllm-project/vllm#27755), completions `text`."""
@@ -59,8 +60,7 @@ class Chunk:
         return any(self.text_len.values())
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """All chunks that arrived at one instant, taken together (`runners.rates` explains)."""
 
     t: float

@@ -23,6 +23,8 @@ SOURCE = r"^\S.{2,200}$"
 _MAX_BYTES = 1_000_000
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
+_WORDS = re.compile(r"""\n|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|#[^\n]*|[\[\]{},]|[^\S\n]+|[^\s\[\]{},"'#]+|["']""")
+"""The words of a TOML value: line ends, strings, comments, brackets and commas, blanks, everything else."""
 _KEY = re.compile(r"^\s*([A-Za-z0-9_\-\"'.]+)\s*=")
 
 
@@ -65,7 +67,10 @@ def read_toml(path: Path, model: type[Model]) -> Model:
 
 
 def line_of(text: str, location: tuple[int | str, ...]) -> int | None:
-    """The 1-based line of the value at `location` (table names, array indices, key), or of its nearest table; None if nowhere."""
+    """The 1-based line of the value at `location` (table names, array indices, key), or of what is nearest to it; None if nowhere.
+
+    An array that is written over several lines is looked into, because its inline tables are items of one line each.
+    """
     names = [part for part in location if isinstance(part, str)]
     indices = [part for part in location if isinstance(part, int)]
     best: int | None = None
@@ -87,8 +92,38 @@ def line_of(text: str, location: tuple[int | str, ...]) -> int | None:
         if key and in_scope:
             path = table + [part.strip("\"'") for part in key.group(1).split(".")]
             if path == names[: len(path)] and len(path) > len(table):
-                return number
+                return _item_line(text, number, _index_after(location, len(path))) or number
     return best
+
+
+def _index_after(location: tuple[int | str, ...], names: int) -> int | None:
+    """The array index that directly follows the first `names` names of a location."""
+    position = [at for at, part in enumerate(location) if isinstance(part, str)][names - 1] + 1
+    following = location[position] if position < len(location) else None
+    return following if isinstance(following, int) else None
+
+
+def _item_line(text: str, key_line: int, index: int | None) -> int | None:
+    """The line on which item `index` of the array at `key_line` begins; None where this is no array that is easily read."""
+    value = "\n".join(text.splitlines()[key_line - 1 :]).partition("=")[2]
+    if index is None or not value.lstrip().startswith("["):
+        return None
+    line, depth, item, begun = key_line, 0, 0, False
+    for word in _WORDS.findall(value):
+        if word == "\n":
+            line += 1
+        elif word in "])}" or word == ",":
+            depth -= word != ","
+            if depth == 0:
+                return None
+            if word == "," and depth == 1:
+                item, begun = item + 1, False
+        elif not word.isspace() and not word.startswith("#"):
+            if depth == 1 and not begun and item == index:
+                return line
+            begun = begun or depth == 1
+            depth += word in "[{"
+    return None
 
 
 def _sentence(model: type[BaseModel], location: tuple[int | str, ...], kind: str, message: str) -> str:

@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import ConfigDict
+from pydantic import AfterValidator, ConfigDict, Field
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"workload name {name!r}: use 1-40 of a-z, 0-9 and _, starting with a letter")
+    return name
+
+
+Count = Annotated[int, Field(ge=1)]
+"""Checked where a file is read, so that the error names the line; `__post_init__` checks what code makes."""
 
 
 @dataclass(frozen=True)
@@ -21,15 +31,14 @@ class Workload:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    name: str
-    prompt_tokens: int
-    completion_tokens: int
-    concurrency: int
-    repeats: int
+    name: Annotated[str, AfterValidator(_checked)]
+    prompt_tokens: Count
+    completion_tokens: Count
+    concurrency: Count
+    repeats: Count
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise ValueError(f"workload name {self.name!r}: use 1-40 of a-z, 0-9 and _, starting with a letter")
+        _checked(self.name)
         for field_name in ("prompt_tokens", "completion_tokens", "concurrency", "repeats"):
             value = getattr(self, field_name)
             if value < 1:

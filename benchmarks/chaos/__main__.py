@@ -24,11 +24,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.play import World, make_world, play
+from tests.chaos.play import Played, World, make_world, play
 from tests.chaos.schedules import ORDINARY_S, Schedule, schedule_of
 
 RESULTS = Path(__file__).parent / "results" / "chaos.jsonl"
-_USUALLY_S, _SLEEPERS = 60.0, 4
+_USUALLY_S, _SLEEPERS = 60.0, 1
 
 
 def seeds_of(text: str) -> range:
@@ -61,18 +61,23 @@ def summary(lines: Iterable[dict[str, Any]]) -> str:
 
 def _one(seed: int, world: World, root: Path, results: Path, revision: str, *, keep: bool) -> None:
     folder = root / str(seed)
-    played = play(schedule_of(seed), world, folder)
+    try:
+        played = play(schedule_of(seed), world, folder)
+    except Exception as error:  # noqa: BLE001 - a fault of the game itself is a line too, and ends no other game
+        played = Played(seed, schedule_of(seed).kind, None, None, 0.0, (f"the game itself failed: {error!r}",))
     line = {**asdict(played), "revision": revision, "date": datetime.now(UTC).isoformat(timespec="seconds")}
     with results.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
     print(f"{seed:4d} {played.kind:24s} {played.outcome!s:14s} {played.exit_code!s:4s} {played.seconds:6.1f} s ", end="", file=sys.stderr)
     print("; ".join(played.violations)[:600] or "in order", file=sys.stderr, flush=True)
     if not (keep and played.violations):
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _revision() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False, cwd=Path(__file__).parent
+    )
     return done.stdout.strip() or "unknown"
 
 
@@ -81,7 +86,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
     parser.add_argument("--seeds", type=seeds_of, default=seeds_of("0..499"), metavar="A..B")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin nothing that could end later")
-    parser.add_argument("--workers", type=int, default=2 * (os.cpu_count() or 1))
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--alone", action="store_true", help="also those that take memory from the node, after all others")
     parser.add_argument("--again", action="store_true", help="play seeds that have a line too; the newest counts")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the folders of schedules that left something out of order")
@@ -93,7 +98,9 @@ def main() -> int:
     until = time.monotonic() + 60 * arguments.minutes
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arguments.results.parent.mkdir(exist_ok=True)
-    root = arguments.keep or Path(tempfile.mkdtemp(prefix="chaos-"))
+    if arguments.keep is not None:
+        arguments.keep.mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix="chaos-", dir=arguments.keep))
     revision = _revision()
     if wanted:
         world = make_world(root / f"world-{os.getpid()}")
@@ -106,10 +113,14 @@ def main() -> int:
             seeds = [s for s in wanted if schedule_of(s).alone == alone]
             waiting = [s for s in seeds if schedule_of(s).longest_s > ORDINARY_S]
             with ThreadPoolExecutor(_SLEEPERS) as sleepers, ThreadPoolExecutor(arguments.workers) as pool:
-                slow = [sleepers.submit(begin, seed) for seed in waiting]
-                done_now = [pool.submit(begin, seed) for seed in seeds if seed not in waiting]
-                for future in (*done_now, *slow):
-                    future.result()
+                begun = [(sleepers if seed in waiting else pool).submit(begin, seed) for seed in seeds]
+                try:
+                    for future in begun:
+                        future.result()
+                except BaseException:
+                    sleepers.shutdown(wait=False, cancel_futures=True)
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
     if arguments.keep is None:
         shutil.rmtree(root, ignore_errors=True)
     done = recorded(arguments.results)

@@ -130,18 +130,19 @@ def _interaction(browser: Browser, url: str, address: str, act: Act, repeats: in
         for turn in range(repeats):
             visit.page.goto(f"{url}/{address}", wait_until="commit")
             _drawn(visit.page)
+            visit.page.evaluate(f"window.__watch.moves = {'false' if act is _rows else 'true'}")
             act(visit.page, turn)
             _drawn(visit.page)
             times.append(visit.page.evaluate("window.__watch.drawn - window.__watch.acted") / 1000)
     return times
 
 
-def _chosen(box: int, first: int = 1) -> Act:
-    """The box of this number is opened and another of its entries is taken."""
+def _chosen(box: int, first: int = 1, among: int = 7) -> Act:
+    """The box of this number is opened and another of its entries is taken, each time one of the `among` from `first` on."""
 
     def act(page: Page, turn: int) -> None:
         page.get_by_role("combobox").nth(box).click()
-        page.get_by_role("option").nth(first + turn).click()
+        page.get_by_role("option").nth(first + turn % among).click()
 
     return act
 
@@ -157,6 +158,11 @@ def _linked(table: int, column: int = 0) -> Act:
         page.get_by_role("table").nth(table).locator("tbody tr").nth(3 * turn).get_by_role("link").nth(column).click()
 
     return act
+
+
+def _engine(page: Page, turn: int) -> None:
+    page.get_by_role("combobox").first.click()
+    page.get_by_role("option", name="SGLang").click()
 
 
 def _searched(page: Page, turn: int) -> None:
@@ -184,7 +190,7 @@ INTERACTIONS: dict[str, tuple[str, Act]] = {
     "matrix: view": ("matrix?engine=vllm", _pressed("Speed", "Correctness")),
     "matrix: failing now": ("matrix?engine=vllm", _pressed("Failing now", "Changed")),
     "matrix: node": ("matrix?engine=vllm", _chosen(1)),
-    "matrix: engine": ("matrix?engine=vllm", _chosen(0, 0)),
+    "matrix: engine": ("matrix?engine=vllm", _engine),
     "matrix: rows behind this": ("matrix?engine=vllm", _rows),
     "matrix: to a cell": ("matrix?engine=vllm", _linked(0)),
     "matrix: to a cell, Back": ("matrix?engine=vllm", _back),
@@ -194,9 +200,10 @@ INTERACTIONS: dict[str, tuple[str, Act]] = {
         "cell?engine=vllm",
         lambda page, turn: page.get_by_role("table", name="Boots of").get_by_role("link").nth(turn).click(),
     ),
-    "run: answer": ("run", _linked(0)),
-    "compare: release": ("compare?engine=vllm", _chosen(2, 2)),
-    "changes: engine": ("changes", _chosen(0)),
+    "run: to a boot": ("run", _linked(0)),
+    "compare: node": ("compare?engine=vllm", _chosen(1)),
+    "compare: releases apart": ("compare?engine=vllm", _chosen(2, 2)),
+    "changes: engine": ("changes", _chosen(0, among=2)),
     "node: another": ("node", _chosen(0)),
 }
 

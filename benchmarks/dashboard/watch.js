@@ -1,13 +1,15 @@
 // Runs in every page before anything else: says when the page is drawn, by its own clock, frame by frame.
-window.__watch = { asked: true, acted: 0, content: null, drawn: null };
+window.__watch = { asked: true, acted: 0, content: null, drawn: null, moves: false, from: "" };
 (() => {
   const watch = window.__watch;
   const state = () => document.querySelector("[data-testid=stApp]")?.dataset.testScriptState;
-  // What a person did last; the answer counts only after the page has asked the server something.
-  const act = () => Object.assign(watch, { acted: performance.now(), asked: false, drawn: null });
+  // What a person did last. The answer counts only after the page has asked the server something and, if it moves, has another address:
+  // a click that leads to another page asks twice.
+  const act = (event) =>
+    Object.assign(watch, { acted: performance.now(), asked: false, drawn: null, from: event.type === "popstate" ? "" : location.href });
   for (const kind of ["pointerdown", "keydown", "input", "popstate"]) addEventListener(kind, act, true);
   const isDrawn = () => {
-    if (state() !== "notRunning" || !document.querySelector("h1")) return false;
+    if (state() !== "notRunning" || !document.querySelector("h1") || (watch.moves && location.href === watch.from)) return false;
     if (document.querySelector("[data-testid=stSkeleton], [data-stale=true]")) return false;
     for (const own of document.querySelectorAll("[data-testid^=stBidiComponent]")) {
       const root = [own, ...own.querySelectorAll("*")].map((one) => one.shadowRoot).find(Boolean);

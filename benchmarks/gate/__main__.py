@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gate collect|judge`: see README.md."""
+"""`python -m benchmarks.gate collect|judge|tables`: see README.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.gate.cases import clean_cases, fault_cases
 from benchmarks.gate.collect import add_options, collect_as_asked
 from benchmarks.gate.judge import NOT_LOADED, Pass, passes_of
 from benchmarks.gate.peers import ask_peers
-from benchmarks.gate.report import clean_table, fault_table, rows, write
+from benchmarks.gate.report import clean_table, fault_table, rows, write, write_tables
 from runners.envs.environment import ensure
 from runners.spec import EngineSpec
 from suites.canaries import zoo
@@ -57,10 +57,13 @@ def main() -> int:
     judging.add_argument("--machine", required=True, help="what the answers were made on, in words")
     judging.add_argument("--benchy", type=Path, help="Python of an environment with llama-benchy")
     judging.add_argument("--infer-check", type=Path, help="Python of an environment with infer-check")
+    commands.add_parser("tables", help="write the tables of the tracked results")
     for command in (collecting, judging):
         command.add_argument("--engine", default="vllm==0.32.0")
     arguments = parser.parse_args()
-    if arguments.command == "judge":
+    if arguments.command == "tables":
+        print(write_tables())
+    elif arguments.command == "judge":
         judge(arguments)
     else:
         environment = ensure(EngineSpec.parse(arguments.engine), has_cuda=arguments.cuda, progress=print)

@@ -74,3 +74,34 @@ def clean_table(found: Sequence[dict[str, Any]]) -> str:
         drift = f"{max(drifts):.3f} ({tolerated:.3f})" if drifts and tolerated is not None else "–"
         lines.append(f"| {canary} | {weight_format} | {setting} | {len(group)} | {alarms} | {drift} |")
     return "\n".join(lines)
+
+
+def diagnosis_table(found: Sequence[dict[str, Any]]) -> str:
+    """Markdown: injected fault, the controls that were made, and what was concluded."""
+    lines = ["| fault | node | controls | conclusion | use instead |", "|---|---|---|---|---|"]
+    for row in found:
+        made = ", ".join(f"{c['backend']} {c['version']}: {c['outcome']}" for c in row["controls"]) or "none needed"
+        what = f"{row['conclusion']} ({row['detail']})" if row["detail"] else str(row["conclusion"])
+        right = what if row["as_expected"] else f"{what}, **not as expected**"
+        lines.append(f"| {row['what']} | {row['node']} | {made} | {right} | {' '.join(row['use_instead'])} |")
+    return "\n".join(lines)
+
+
+def write_tables() -> Path:
+    """All tables of the tracked results in one file beside them."""
+    parts = ["# Results\n\nWritten by `python -m benchmarks.gate tables` from the JSON files beside it."]
+    for path in sorted(RESULTS.glob("*.json")):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        kind = path.stem.partition("-")[0]
+        if kind == "faults":
+            table = fault_table(kept["faults"], kept.get("peers"))
+        elif kind == "clean":
+            table = clean_table(kept["runs"])
+        elif kind == "diagnosis":
+            table = diagnosis_table(kept["rows"])
+        else:
+            continue
+        parts.append(f"## {path.stem}\n\n{kept['date']}, {kept['machine']}\n\n{table}")
+    written = RESULTS / "README.md"
+    written.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return written

@@ -65,6 +65,8 @@ def main() -> int:
             load(model, arguments)
             if plans[id(engine)]:
                 views.extend(cached_blocks())
+                if not views:  # a fault that is not injected must not look like one that was not seen
+                    raise worker.LoadFailed("the saboteur found no KV cache in this release's engine")
 
         def stepping() -> Any:
             done = step()

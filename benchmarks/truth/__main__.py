@@ -114,7 +114,9 @@ def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
 
 
 def _revision() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False, cwd=Path(__file__).parent
+    )
     return done.stdout.strip() or "unknown revision"
 
 

@@ -2,7 +2,8 @@
 
 Trap: the CPU seconds of a run are mostly imports, tokenizers and prompts. Rule: two runs that differ only in how many streams they time;
 the difference of their CPU seconds over the difference of their tokens is what a token costs. Capacity is found by raising the rate of 16
-streams until a decode rate is off by more than 1 %, or the truth server itself cannot keep its rate.
+streams until a decode rate is off by more than 1 %, or the truth server itself cannot keep its rate. A client that is not run for a while
+reads several chunks at once, which is cheaper: on a busy machine the costs of two tools are comparable only with `--realtime`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _read_ours(job: Job) -> PeerSaid:
 def cost_of(peer: Peer, server: RunningTruth, tokenizer: Path, say: Callable[[str], None], *, realtime: bool) -> Cost:
     """Both numbers of one tool."""
     say(f"cost: {peer.name}")
-    few, many = (_cpu_and_tokens(peer, server, tokenizer, batches) for batches in (_FEW, _MANY))
+    few, many = (_cpu_and_tokens(peer, server, tokenizer, batches, realtime=realtime) for batches in (_FEW, _MANY))
     tokens = many[1] - few[1]
     per_1000 = (many[0] - few[0]) / tokens * 1000 if tokens > 0 else None
     reached, lag, stopped = None, None, "the steps end here"
@@ -88,9 +89,9 @@ def cost_of(peer: Peer, server: RunningTruth, tokenizer: Path, say: Callable[[st
     return Cost(peer.name, per_1000, reached, stopped, lag)
 
 
-def _cpu_and_tokens(peer: Peer, server: RunningTruth, tokenizer: Path, batches: int) -> tuple[float, int]:
+def _cpu_and_tokens(peer: Peer, server: RunningTruth, tokenizer: Path, batches: int, *, realtime: bool) -> tuple[float, int]:
     server.choose(COST, prompt_tokens=64)
-    run = run_peer(peer, server, COST, STREAMS * batches, tokenizer)
+    run = run_peer(peer, server, COST, STREAMS * batches, tokenizer, realtime=realtime)
     return run.cpu_s, sum(stream.events[-1].tokens for stream, _ in server.sent() if stream.events)
 
 

@@ -1,4 +1,5 @@
-"""Our numbers against the engine's own: `python -m benchmarks.truth.engines --engine vllm==0.32.0 --home FOLDER`.
+"""Our numbers against the engine's own: `python -m benchmarks.truth.engines --engine vllm==0.32.0 --home FOLDER`, or of boots that were
+made: `--boot FOLDER/boots/RUN`.
 
 Trap: a truth server is no engine. Rule: one whole boot of a real release by the product, then per workload what our samples say beside
 what the engine counted on its own metrics page over the same timed repeats (`engine_counters`). The engine looks from inside: its TTFT
@@ -21,6 +22,9 @@ from typing import Any
 
 from benchmarks.truth import report
 from benchmarks.truth.__main__ import machine
+from results.boot_folder import BootFolder
+from results.errors import FolderError
+from results.records import EngineCounterRecord, SampleRecord
 from results.store import Store
 
 _RUN = Path(__file__).resolve().parents[2] / "runners" / "run.py"
@@ -93,30 +97,43 @@ def boot(engine: str, home: Path, repeats: int) -> list[Compared]:
     return compared(engine, samples, store.query("SELECT * FROM engine_counters WHERE run_id = ?", [run_id]))
 
 
+def kept(folder: Path) -> list[Compared]:
+    """The same of a boot that was made before. Raises FolderError for a folder that is none, ValueError for a boot without samples."""
+    content = BootFolder(folder.parent, folder.name).read()
+    run = content.summary.run
+    samples = [asdict(sample) for sample in content.of(SampleRecord) if not sample.cold]
+    if not samples:
+        raise ValueError(f"{run.run_id}: no timed samples")
+    return compared(f"{run.engine}=={run.engine_version}", samples, map(asdict, content.of(EngineCounterRecord)))
+
+
 def main() -> int:
-    """Boot each engine in turn."""
+    """Boot each engine in turn, or look at boots that were made."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.truth.engines", description=__doc__)
     parser.add_argument("--engine", action="append", help="a release; vllm==0.32.0 and sglang==0.5.14 if none is given")
-    parser.add_argument("--home", type=Path, required=True, help="a store of its own")
+    parser.add_argument("--home", type=Path, help="a store of its own, to boot")
+    parser.add_argument("--boot", type=Path, action="append", default=[], metavar="FOLDER", help="a boot's folder; nothing is started")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--keep", metavar="NAME", help="write results/NAME.json beside this module")
     arguments = parser.parse_args()
-    load = [os.getloadavg()[0]]
-    rows = [
-        row for engine in arguments.engine or ("vllm==0.32.0", "sglang==0.5.14") for row in boot(engine, arguments.home, arguments.repeats)
-    ]
-    date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    result: dict[str, Any] = {
-        "date": date,
-        "machine": machine(),
-        "load": [*load, os.getloadavg()[0]],
-        "engines": [asdict(row) for row in rows],
-    }
-    if arguments.keep:
-        print(report.write(result, arguments.keep), file=sys.stderr)
+    if not arguments.boot and arguments.home is None:
+        parser.error("give --home to boot engines, or --boot")
+    load, rows, failed = os.getloadavg()[0], list[Compared](), list[str]()
+    result: dict[str, Any] = {}
+    asked: Sequence[Path | str] = arguments.boot or arguments.engine or ("vllm==0.32.0", "sglang==0.5.14")
+    for what in asked:
+        try:
+            rows += kept(what) if isinstance(what, Path) else boot(what, arguments.home, arguments.repeats)
+        except (RuntimeError, ValueError, FolderError) as error:
+            failed.append(str(error))
+        date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        about = {"date": date, "machine": machine(), "load": [] if arguments.boot else [load, os.getloadavg()[0]], "failed": failed}
+        result = {**about, "engines": [asdict(row) for row in rows]}
+        if arguments.keep:
+            print(report.write(result, arguments.keep), file=sys.stderr)
     print(json.dumps(result, indent=1) if arguments.json else report.engine_table(result["engines"]))
-    return 0
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def write_readme() -> None:
     text = readme.read_text(encoding="utf-8")
     results = [read(path.stem) for path in sorted(RESULTS.glob("*.json"))]
     shown = [tables(result) for result in results if "accuracy" in result]
-    shown += [f"{r['date']}, {r['machine']}; load average {_load(r)}\n\n{engine_table(r['engines'])}" for r in results if "engines" in r]
+    shown += [f"{r['date']}, {r['machine']}; {_load_in_words(r)}\n\n{engine_table(r['engines'])}" for r in results if "engines" in r]
     head, rest = text.split(_TABLES)
     readme.write_text("\n\n".join([head + _TABLES, *shown, _END + rest.partition(_END)[2]]), encoding="utf-8")
 
@@ -131,6 +131,10 @@ def _pair(ours: float | None, engine: float | None) -> str:
     if ours is None or engine is None:
         return f"{_ms(ours) or 'null'} / {_ms(engine) or 'not said'}"
     return f"{_ms(ours)} / {_ms(engine)} ({(ours - engine) * 1000:+.2f} ms, {ours / engine - 1:+.1%})"
+
+
+def _load_in_words(result: Mapping[str, Any]) -> str:
+    return f"load average {_load(result)}" if result["load"] else result.get("made", "boots made before, load not recorded")
 
 
 def _load(result: Mapping[str, Any]) -> str:

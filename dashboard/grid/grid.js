@@ -79,7 +79,10 @@ export default function ({ data, parentElement, setTriggerValue }) {
     box.scope = "col";
     if (column.right) box.classList.add("right");
     // A long column must not press the others down to a syllable a line.
-    if (wraps) box.style.minWidth = `${Math.min(16, Math.max(0, ...data.rows.map((cells) => (cells[x] ? cells[x].t.length : 0))))}ch`;
+    if (wraps) {
+      const longest = Math.max(0, ...data.rows.map((cells) => (cells[x] ? cells[x].t.length : 0)));
+      box.style.minWidth = `${longest > 60 ? 28 : Math.min(16, longest)}ch`;
+    }
     fill(box, column, column.h, go);
   });
   const body = text(table, "tbody", "", "");

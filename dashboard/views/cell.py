@@ -15,7 +15,7 @@ from dashboard.filters import choose, switch
 from dashboard.frame import quiet
 from dashboard.grid import Cell, Column, grid
 from dashboard.sentence import engine_name
-from dashboard.shown import gib, line, measured, number, percent, seconds, when
+from dashboard.shown import count, gib, line, measured, number, percent, seconds, when
 from dashboard.words import SEVERITY, look_of_state, look_of_verdict
 from results.queries import cell_page
 from results.roofline import ABOVE
@@ -332,7 +332,7 @@ def _claims(history: Row) -> None:
                 Cell(row["source"], row["tool"]),
                 Cell(row["engine_version"] or "–"),
                 Cell(row["backend_name"] or "–"),
-                Cell(row["metric"], f"{row['concurrency']} streams" if row["concurrency"] else ""),
+                Cell(row["metric"], count(row["concurrency"], "stream") if row["concurrency"] else ""),
                 Cell(number(row["value"], 4)),
                 Cell(row["node"] or "–", row["claimed_at"] or ""),
                 Cell(row["note"] or ""),

@@ -50,7 +50,7 @@ def show() -> None:
     for row in source.rows(question):
         cells.setdefault(row["history_id"], {})[row["release"]] = row
     cut = f" The first {len(shown)} are shown: search, or choose a node." if len(shown) < len(wanted_lines) else ""
-    quiet(f"{len(wanted_lines)} of {count(len(everything), 'cell')}, {count(len(releases), 'release')}, newest first.{cut}", "count")
+    quiet(f"{len(wanted_lines):,} of {count(len(everything), 'cell')}, {count(len(releases), 'release')}, newest first.{cut}", "count")
     several = len({row["node_id"] for row in everything}) > 1 or len({row["distribution"] for row in everything}) > 1
     grid(
         "matrix",

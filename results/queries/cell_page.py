@@ -24,7 +24,8 @@ def boots(history: str) -> Query:
 SELECT * FROM (
 SELECT run_id, session_id, started_at, engine_version, release, position, outcome, counted_as, is_evidence, purpose, session_void, reason,
        signature, health, throttled, launch_bound, weights, samples, decode_tok_s, decode_tok_s_min, decode_tok_s_max, ttft_s,
-       prefill_tok_s, itl_p50_s, itl_p99_s, streams, aggregate_tok_s, memory_used_bytes, memory_peak_used_bytes, kv_cache_tokens, model_memory_bytes,
+       prefill_tok_s, itl_p50_s, itl_p99_s, streams, aggregate_tok_s, memory_used_bytes, memory_peak_used_bytes, kv_cache_tokens,
+       model_memory_bytes,
        verified_context_tokens, nll_drift_rms, margin_drift_rms, flip_rate, gate_prompts, gate_matched, driver_version, kernel_version,
        firmware, sm_clock_cap_mhz, gpu_name, compute_capability, startup_s
 FROM boots WHERE history_id = $history ORDER BY started_at DESC LIMIT 5000

@@ -68,7 +68,7 @@ WITH good AS (
 )
 SELECT prompt_name, judge, carried_by = 'output_ids' AS by_ids, expected_ids, min_by(text, run_id <> $run) AS text
 FROM coherence_results
-WHERE (run_id = $run OR run_id IN (SELECT run_id FROM good)) AND verdict IN ('match', 'pass_structure')
+WHERE run_id IN (SELECT run_id FROM good UNION ALL SELECT $run) AND verdict IN ('match', 'pass_structure')
 GROUP BY ALL
 """,
         run=run,

@@ -226,7 +226,8 @@ def _what_ran(issue: Issue) -> list[str]:
     parts += ["#### Kernels", table(("slot", "configured", "actual"), kernels) if kernels else "No kernel is known."]
     variables = "".join(f"{name}={shlex.quote(value)} \\\n" for name, value in sorted(issue.environment.items()))
     command = fenced(variables + issue.command, _COMMAND, "sh") if issue.command else "No server was started for this boot."
-    return [*parts, "#### Command", command, "The same boot again:", fenced(issue.reproduce, 1_000, "sh")]
+    again = "The same boot again (a model or backend of one's own is given by its path):"
+    return [*parts, "#### Command", command, again, fenced(issue.reproduce, 1_000, "sh")]
 
 
 def _what_changed(issue: Issue) -> list[str]:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from results.boot_folder import BootContent, BootFolder, BootSummary
-from results.records import BOOT_ROWS
+from results.records import BOOT_ROWS, RunRecord
 from results.store import Store
 
 SAMPLE = Path(__file__).parent
@@ -79,8 +79,8 @@ def _boots(root: Path, sample: Path) -> Iterable[tuple[BootFolder, BootContent, 
     for row in _read(sample / _RUNS):
         run_id = row["run_id"]
         referred = {name: json.loads(row.pop(name)) for name in _REFERRED}
-        summary = _SUMMARY.validate_python({"run": _unflat(row), **referred})
-        own = {kind: tuple(_ROWS[kind].validate_python(_unflat(one)) for one in rows[kind].get(run_id, ())) for kind in BOOT_ROWS}
+        summary = _SUMMARY.validate_python({"run": _unflat(row, RunRecord), **referred})
+        own = {kind: tuple(_ROWS[kind].validate_python(_unflat(one, kind)) for one in rows[kind].get(run_id, ())) for kind in BOOT_ROWS}
         texts = {one["name"]: one["text"] for one in files.get(run_id, ())}
         yield (
             BootFolder(root, run_id),
@@ -118,12 +118,13 @@ def _flat(record: Any) -> dict[str, Any]:
     }
 
 
-def _unflat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a record; null for what the sample's data model did not have is left to the record's own default."""
+def _unflat(row: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """The fields of a record; null for what the sample's data model did not have is left to the record's own default, if it has one."""
+    needed = {own.name for own in dataclasses.fields(kind) if own.default is own.default_factory is dataclasses.MISSING}
     return {
         name: json.loads(value.removeprefix("json:")) if isinstance(value, str) and value.startswith("json:{") else value
         for name, value in row.items()
-        if value is not None
+        if value is not None or name in needed
     }
 
 

@@ -174,7 +174,8 @@ class _Comparison:
     def _too_few(self, shared: NumberVerdict) -> NumberVerdict:
         on_record = f"{len(self.baseline.record)} and {len(self.candidate.record)} boots on record"
         reason = f"{self.metric.name}: {on_record}; {MIN_BOOTS} a side are needed"
-        return replace(shared, verdict=Verdict.INCONCLUSIVE, boots_to_decide=MIN_BOOTS, reason=reason)
+        undecided = replace(shared, verdict=Verdict.INCONCLUSIVE, boots_to_decide=MIN_BOOTS, reason=reason)
+        return replace(undecided, interval=None, interval_level=None)  # of one boot a side it would have no width and cover nothing
 
     def _not_rerun(self, shared: NumberVerdict, moved: float) -> NumberVerdict:
         more = self._boots_missing(shared)

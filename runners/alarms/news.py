@@ -32,8 +32,8 @@ ORDER BY v.last_started_at, v.history_id
 """A repair of what was already broken when it was first measured is no finding, but it is news."""
 
 ROOFLINES = """
-SELECT f.history_id, e.release, f.run_id, f.decode_tok_s, f.percent, f.percent_of_nominal, f.bandwidth_gb_s, f.bytes_per_token,
-       h.engine, h.distribution, h.recipe_name, h.backend_name, coalesce(n.label, h.node_id) AS node
+SELECT f.history_id, coalesce(e.release, r.engine_version) AS release, f.run_id, f.decode_tok_s, f.percent, f.percent_of_nominal,
+       f.bandwidth_gb_s, f.bytes_per_token, h.engine, h.distribution, h.recipe_name, h.backend_name, coalesce(n.label, h.node_id) AS node
 FROM rooflines f JOIN runs r ON r.run_id = f.run_id JOIN histories h ON h.history_id = f.history_id
 LEFT JOIN engine_versions e ON e.engine = r.engine AND e.version = r.engine_version LEFT JOIN nodes n ON n.node_id = h.node_id
 WHERE f.alarm AND f.started_at > now() - INTERVAL 30 DAY

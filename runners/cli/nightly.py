@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -218,13 +218,20 @@ def _show_preview(plan: NightPlan, request: NightRequest, store: Store, json_: b
             }
         )
         return
-    out.print(f"node {plain(plan.node.label, 80)}: {len(choices)} boots", markup=False)
+    out.print(f"node {plain(plan.node.label, 80)}: {len(choices)} boots{_how_long(choices)}", markup=False)
     for name, why in (*plan.discovery.passed_over, *plan.discovery.troubles, *plan.night.left_out, *_blocked(candidates).items()):
         out.print(shown(f"  not {name}: {why}", 400), markup=False, style="dim")
     for number, choice in enumerate(choices, start=1):
         row = _choice_row(choice)
         minutes = f", about {row['seconds'] / 60:.0f} min" if row["seconds"] is not None else ""
         out.print(shown(f"{number:3}. {row['cell']}  ({row['why']}{minutes})"), markup=False)
+
+
+def _how_long(choices: Sequence[Choice]) -> str:
+    known = [choice.candidate.seconds for choice in choices if choice.candidate.seconds is not None]
+    unknown = len(choices) - len(known)
+    told = f", about {sum(known) / 60:.0f} min" if known else ""
+    return told + (f"; how long {unknown} of them take is not known yet, so that a budget may end before them" if unknown else "")
 
 
 def _choice_row(choice: Choice) -> dict[str, Any]:

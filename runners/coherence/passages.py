@@ -103,9 +103,10 @@ class PassageJudge:
             return None
         if self.known.texts[text.name] != text.token_ids:
             return "not compared: the reference was tokenised otherwise"
-        known = self.known.passages.get(self.path, {}).get(text.name) if self.path is not None else None
-        paths = ", ".join(self.known.passages) or "no path"
-        return known or f"not compared: the reference has scores of {paths}, this is {self.path or 'an unknown path'}"
+        if self.path is None or self.path not in self.known.passages:
+            paths = ", ".join(self.known.passages) or "no path"
+            return f"not compared: the reference has scores of {paths}, this is {self.path or 'an unknown path'}"
+        return self.known.passages[self.path].get(text.name) or "not compared: the reference has no score of this text on this path"
 
     def _drifts(self, text: Text, scored: PromptScores, known: KnownPassage) -> tuple[list[ScoreRecord], tuple[Finding, ...]]:
         pairs = zip(scored.logprobs, known.logprobs, strict=True)

@@ -21,6 +21,7 @@ from results.store import Store
 from results.verdict.words import NO_EVIDENCE
 from results.vocabulary import Outcome, Purpose
 from runners.errors import SparkproofError
+from runners.fit_check import why_not
 from runners.models import check_available
 from runners.nightly.planner import Candidate
 from runners.plan import Cell
@@ -182,13 +183,14 @@ def candidates_of(night: NightCells, known: Known, wanted: int) -> list[Candidat
 
 
 def _candidate(cell: Cell, night: NightCells, known: Known, wanted: int, *, is_new: bool) -> Candidate:
+    """A cell that will be refused before anything is installed wants one boot, which says so."""
     outcomes = [boot["outcome"] for boot in known.counts(cell)]
     return Candidate(
         name=name_of(cell),
         path=f"{cell.spec} {cell.backend.name}",
         is_canary=cell.recipe.kind == "canary",
         is_shape=cell.recipe.dummy,
-        wanted=wanted,
+        wanted=wanted if why_not(cell, known.node) is None else 1,
         made=len(outcomes),
         failed=sum(outcome not in (Outcome.PASS, Outcome.UNSUPPORTED) for outcome in outcomes),
         unsupported=outcomes.count(Outcome.UNSUPPORTED),

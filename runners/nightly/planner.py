@@ -151,13 +151,13 @@ def whole_night(
             return
         yield choice
         chosen = choice.candidate
-        cells = [_booted(c) if c.name == chosen.name else c for c in cells]
+        cells = [booted(c) if c.name == chosen.name else c for c in cells]
         last = LastBoot(chosen.name, not chosen.is_canary)
         if left is not None:
             left = max(0.0, left - (chosen.seconds or 0.0))
 
 
-def _booted(cell: Candidate) -> Candidate:
+def booted(cell: Candidate) -> Candidate:
     """The cell after one more boot that ended like those before it."""
     only_fails = cell.made > 0 and cell.failed == cell.made
     return replace(cell, made=cell.made + 1, failed=cell.failed + only_fails)

@@ -29,7 +29,18 @@ from runners.errors import UsageError
 from runners.nightly.cells import Known, NightCells, candidates_of, cells_of, name_of, stored_boots
 from runners.nightly.collect import Removed, collect, last_uses, stamps_in
 from runners.nightly.discovery import Discovery, discover
-from runners.nightly.planner import MOST_FAULTS, NOTHING_YET, Candidate, Choice, LastBoot, Value, next_choice, whole_night, why_not_now
+from runners.nightly.planner import (
+    MOST_FAULTS,
+    NOTHING_YET,
+    Candidate,
+    Choice,
+    LastBoot,
+    Value,
+    booted,
+    next_choice,
+    whole_night,
+    why_not_now,
+)
 from runners.nightly.self_check import SELF_CHECK_BOOTS, SelfCheck, judge_self_check, next_self_check
 from runners.nightly.state import NightState, StateFile
 from runners.node.facts import has_cuda, read_node
@@ -130,11 +141,18 @@ def plan_night(request: NightRequest, tools: Tools | None = None) -> NightPlan:
 
 
 def preview(plan: NightPlan, request: NightRequest, store: Store, tools: Tools | None = None) -> tuple[list[Choice], list[Candidate]]:
-    """For `--dry-run`: the boots in the order they would be made now, and every cell."""
+    """For `--dry-run`: the boots in the order they would be made now, the session's anchor first, and every cell."""
     tools = tools or Tools()
     candidates = candidates_of(plan.night, Known(plan.node, tools.boots(store, plan.node.node_id), tools.now()), plan.wanted)
-    budget = None if request.budget is None else request.budget.total_seconds()
-    return list(whole_night(candidates, budget)), candidates
+    left = None if request.budget is None else request.budget.total_seconds()
+    goes_on = StateFile(store.root).read().goes_on(tools.now(), request.budget, tools.machine_boot_id())
+    anchor = None if goes_on else next((c for c in candidates if c.is_anchor), None)
+    if anchor is None:
+        return list(whole_night(candidates, left)), candidates
+    after = [booted(c) if c.is_anchor else c for c in candidates]
+    left = None if left is None else max(0.0, left - (anchor.seconds or 0.0))
+    rest = whole_night(after, left, LastBoot(anchor.name, not anchor.is_canary))
+    return [Choice(anchor, Value.ANCHOR), *rest], candidates
 
 
 def run_night(
@@ -312,7 +330,8 @@ class _Night:
             if reason is not None:
                 self._note(f"{candidate.name}: {reason}")
         if remaining is not None and any(why_not_now(c, candidates) is None for c in left):
-            self.result.ended = f"nothing that is left fits into the remaining {remaining / 60:.0f} minutes"
+            left_s = f"{remaining / 60:.0f} minutes" if remaining >= 120 else f"{remaining:.0f} seconds"
+            self.result.ended = f"nothing that is left fits into the remaining {left_s}"
 
     def _announce_next(self, candidates: Sequence[Candidate], choice: Choice) -> None:
         """What comes after the present boot may be installed meanwhile, if that was asked for."""

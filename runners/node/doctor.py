@@ -107,7 +107,7 @@ def check_store(store: Store) -> list[Check]:
     unfinished, damaged = [], []
     for folder in all_folders(store.boots):
         try:
-            if folder.summary().run.outcome is None:
+            if folder.summary().run.finished_at is None:
                 unfinished.append(folder.run_id)
         except FolderError:
             damaged.append(folder.run_id)
@@ -214,7 +214,9 @@ def _sensors(record: HealthRecord) -> str:
         (_gib(record.swap_used_bytes), "{} swap in use"),
         (_gib(record.disk_free_bytes), "{} of disk free"),
     )
-    parts = [(name, ", ".join(shape.format(v) for v, shape in values if v is not None)) for name, values in (("GPU", gpu), ("memory", memory))]
+    parts = [
+        (name, ", ".join(shape.format(v) for v, shape in values if v is not None)) for name, values in (("GPU", gpu), ("memory", memory))
+    ]
     return "; ".join(f"{name}: {text}" for name, text in parts if text) or "none can be read"
 
 

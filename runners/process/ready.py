@@ -109,11 +109,11 @@ class Readiness:
     def step(self, vitals: Vitals) -> Ready | NotReady | None:
         """Decide after one look; None: go on waiting."""
         now = self._clock()
+        if vitals.trouble is not None:  # first: it is why `LogGuard` may have killed the server a moment ago
+            return self._not_ready(Outcome.INFRASTRUCTURE, vitals.trouble)
         if vitals.exit is not None:
             reason = f"the server {vitals.exit} before it was ready, after {now - self._started:.0f} s"
             return replace(self._not_ready(Outcome.CRASH, reason), exit=vitals.exit)
-        if vitals.trouble is not None:
-            return self._not_ready(Outcome.INFRASTRUCTURE, vitals.trouble)
         if vitals.active(now - self._looked):
             self._last_active = now
         self._looked = now

@@ -84,7 +84,10 @@ def _bits(tensors: Tensors, name: str) -> Bits:
 
 
 def _linear_names(tensors: Tensors, part: str = "") -> list[str]:
-    return [name for name in tensors if name.endswith(_LINEAR_SUFFIX) and part in name]
+    found = [name for name in tensors if name.endswith(_LINEAR_SUFFIX) and part in name]
+    if not found:  # a fault that changes nothing would be counted as one that nobody sees
+        raise CorruptionError(f"this checkpoint has no linear weight whose name contains {part!r}")
+    return found
 
 
 def _nan_weight(tensors: Tensors) -> None:

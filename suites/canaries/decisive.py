@@ -66,7 +66,8 @@ class DecisiveExperts:
         """The same of every expert, without gradients."""
         with torch.no_grad():
             parts = [self.lowest_margins(numbers) for numbers in _chunks(list(range(len(self.pairs))))]
-        return torch.cat(parts).tolist()
+        lowest: list[float] = torch.cat(parts).tolist()
+        return lowest
 
     def _over_all_prompts(self, number: int) -> Tensor:
         prompts = sorted(self._prompts.values(), key=lambda p: len(p.ids))

@@ -310,12 +310,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, nargs="+", metavar="N", help="other phase lengths, one a phase")
+    parser.add_argument("--finish", action="store_true", help="train no further: write the result of the best weights of the last phase")
     parser.add_argument("--from-shipped", action="store_true", help="start with the weights that ship and run the last phase alone")
     return parser
 
 
 def main() -> int:
-    """0: finished, result written. 2: the folder holds another training. 3: the time ended first; run the same command again to go on."""
+    """0: finished, result written. 2: the folder holds another training, or nothing to finish. 3: the time ended first.
+
+    After 3 the same command goes on.
+    """
     arguments = _parser().parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(arguments.threads)
@@ -334,8 +338,12 @@ def main() -> int:
             return 2
     elif arguments.from_shipped:
         trainer.take_shipped_weights()
-    run_phases(trainer, arguments.max_minutes * 60)
-    if not trainer.done:
+    if not arguments.finish:
+        run_phases(trainer, arguments.max_minutes * 60)
+    elif trainer.best is None:
+        log.error("nothing to finish: the last phase was not evaluated yet")
+        return 2
+    if not trainer.done and not arguments.finish:
         log.warning("time used at %s step %d: run the same command again to go on", trainer.phase.name, trainer.step)
         return 3
     trainer.take_best()

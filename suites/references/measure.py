@@ -5,7 +5,7 @@ path; honest computations of the same path in bfloat16, each rounded a little ot
 
 Second trap: where two experts are nearly as likely, one rounding decides which of them a token gets, and its score jumps by nats though
 nothing is wrong (seen: SGLang 0.5.23, canary-moe, one token by 3.6 nats, its router's gap 0.005 logits where rounding moves it by 0.01).
-Rule: such tokens are named `on_edge` and not compared.
+Rule: such tokens are named `on_edge` and not compared; a text that has next to none beside them has no reference on that path.
 
 Needs the `canary` dependency group (torch, transformers).
 """
@@ -35,6 +35,8 @@ ROUNDINGS = 8
 EDGE = 6.0
 """A token is on the edge if some router's gap between the last expert chosen and the first refused is below this many times what rounding
 moves it by (standard deviation)."""
+FEWEST = 8
+"""A text with fewer tokens to compare has no reference."""
 HERE = Path(__file__).parent
 
 
@@ -108,7 +110,8 @@ def _measured(checkpoint: Path, texts: dict[str, tuple[int, ...]], path: tuple[s
         rounded.round_otherwise(seed)
         for name, ids in texts.items():
             computed[name].append(rounded.score(ids))
-    return {name: _passage(wanted[name], computed[name]) for name in texts}
+    passages = {name: _passage(wanted[name], computed[name]) for name in texts}
+    return {name: passage for name, passage in passages.items() if passage is not None}
 
 
 def _on_edge(exact: list[tuple[Tensor, int]], computed: list[list[tuple[Tensor, int]]]) -> set[int]:
@@ -126,10 +129,12 @@ def _on_edge(exact: list[tuple[Tensor, int]], computed: list[list[tuple[Tensor, 
 
 def _passage(
     exact: tuple[list[float], list[tuple[Tensor, int]]], computed: list[tuple[list[float], list[tuple[Tensor, int]]]]
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     wanted, routed = exact
     edge = _on_edge(routed, [routers for _, routers in computed])
     compared = [at for at in range(len(wanted)) if at + 1 not in edge]
+    if len(compared) < FEWEST:
+        return None
     drifts = [[abs(scores[at] - wanted[at]) for at in compared] for scores, _ in computed]
     return {
         "logprobs": [None, *(round(value, DIGITS) for value in wanted)],

@@ -45,7 +45,7 @@ concurrency = 4
 repeats = 1
 """
 _PHASES = [str(p) for p in Phase]
-_POLL_S = 0.005
+_POLL_S, _SLOW_POLL_S = 0.005, 0.1
 _NOBODY_S = 20.0
 """Processes that were killed a moment ago may need so long to go on a busy machine."""
 EXIT_CODES = {
@@ -157,7 +157,8 @@ class _Game:
                 due = [(now + number * strike.gap_s, name) for number, name in enumerate(strike.signals)]
             while due and due[0][0] <= time.monotonic():
                 self._signal(runner, due.pop(0)[1])
-            time.sleep(_POLL_S)
+            waiting = (strike is not None and due != []) or (trouble is not None and not self.troubled)
+            time.sleep(_POLL_S if waiting else _SLOW_POLL_S)
         return True
 
     def _reached(self, phase: str) -> bool:
@@ -271,7 +272,7 @@ class _Game:
         return [f"still alive: {p.pid} {' '.join(p.cmdline())[:200]}" for p in alive]
 
 
-_NEXT_S = 240.0
+_NEXT_S = 900.0
 
 
 def _newest(home: Path) -> dict[str, Any] | None:

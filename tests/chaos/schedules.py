@@ -18,7 +18,7 @@ LATER = (Phase.COHERENCE, Phase.WARMUP, Phase.THROUGHPUT, Phase.RECHECK)
 ANY = (Phase.RESOLVE, Phase.INSTALL, Phase.LAUNCH, Phase.READY, Phase.IDENTIFY, *LATER, Phase.TEARDOWN)
 _SILENCE_S, _REFUSAL_S, _IDLE_S, _LOCK_S, _MEMORY_S = 180.0, 60.0, 60.0, 60.0, 60.0
 """Limits of the product that a schedule may have to wait for."""
-ORDINARY_S = 240.0
+ORDINARY_S = 900.0
 """What a boot of a scripted engine may take on a machine that is anything but idle; it takes ten seconds."""
 
 

@@ -185,3 +185,14 @@ def test_a_question_within_a_question_does_not_wait_for_a_writer_that_waits(stor
         fcntl.flock(turn, fcntl.LOCK_EX)
         assert impatient.query("SELECT count(*) AS n FROM runs") == [{"n": 1}]
     assert impatient.query("SELECT 1 AS one") == [{"one": 1}]
+
+
+def test_a_signal_while_the_database_works_is_an_interruption_and_no_fault_of_the_database(tmp_path: Path) -> None:
+    """DuckDB raises `RuntimeError: Query interrupted` in place of what the handler raised; seen as a traceback at the very end of a run."""
+    store = Store(tmp_path)
+    with pytest.raises(KeyboardInterrupt), store.writing():
+        raise RuntimeError("Query interrupted")
+    with pytest.raises(KeyboardInterrupt), store.reading():
+        raise RuntimeError("Query interrupted")
+    with pytest.raises(RuntimeError, match="something else"), store.reading():
+        raise RuntimeError("something else")

@@ -101,3 +101,11 @@ def test_a_vocabulary_that_a_chat_would_download_is_said_before_the_boot(tmp_pat
     boot = _boot(tmp_path, _cell("gpt-oss-120b", engine))
     resolve(boot)
     assert any("o200k_base.tiktoken" in warning for warning in boot.recorder.run.warnings) is said
+
+
+@pytest.mark.parametrize("argument", ["--trust-remote-code", "--trust_remote_code=true"])
+def test_a_recipe_that_runs_a_repositorys_code_says_so_in_the_result(tmp_path: Path, argument: str) -> None:
+    trusting = recipe_for("canary-dense").model_copy(update={"arguments": {"vllm": (argument,)}})
+    boot = _boot(tmp_path, _cell(trusting))
+    resolve(boot)
+    assert [w for w in boot.recorder.run.warnings if "run code out of the model's repository" in w]

@@ -17,13 +17,15 @@ from tests.runners.launchers.test_docker import COMMAND, IMAGE
 
 __all__ = ["make_boot", "stand", "store"]  # fixtures
 
+FINISHED = "2026-11-30T13:03:00+00:00"
+
 
 def _proof(*, clean: bool) -> TeardownProof:
     return TeardownProof(clean, 0.1, False, () if clean else (4711,), None, "nothing left" if clean else "still alive: pid 4711")
 
 
 def test_an_unfinished_boot_is_filed_as_interrupted_with_the_phase_it_died_in(store: Store, make_boot: MakeBoot) -> None:
-    finished, unfinished = make_boot(), make_boot(outcome=None)
+    finished, unfinished = make_boot(finished_at=FINISHED), make_boot(outcome=None)
     asked: list[str] = []
 
     def end(folder: BootFolder) -> TeardownProof:
@@ -38,6 +40,23 @@ def test_an_unfinished_boot_is_filed_as_interrupted_with_the_phase_it_died_in(st
     assert finished.summary().run.outcome is Outcome.PASS
 
 
+def test_a_runner_that_died_while_it_ended_its_server_leaves_its_outcome_and_no_server(store: Store, make_boot: MakeBoot) -> None:
+    """Found by a schedule of faults: SIGKILL between the outcome and the end of the teardown left a server for ever."""
+    boot = make_boot(finished_at=None)
+    ended: list[str] = []
+
+    def end(folder: BootFolder) -> TeardownProof:
+        ended.append(folder.run_id)
+        return _proof(clean=True)
+
+    end_stale_boots(store, end)
+    assert ended == [boot.run_id]
+    run = boot.summary().run
+    assert (run.outcome, run.finished_at is not None) == (Outcome.PASS, True)
+    assert run.warnings[-1] == "the runner ended before it had cleaned up; nothing left"
+    assert end_stale_boots(store, end) == []
+
+
 def test_a_boot_whose_server_could_not_be_ended_is_tried_again_by_the_next_start(store: Store, make_boot: MakeBoot) -> None:
     unfinished = make_boot(outcome=None)
     end_stale_boots(store, lambda folder: _proof(clean=False))
@@ -46,7 +65,7 @@ def test_a_boot_whose_server_could_not_be_ended_is_tried_again_by_the_next_start
 
 
 def test_a_damaged_folder_does_not_stop_the_cleaning(store: Store, make_boot: MakeBoot) -> None:
-    damaged, unfinished = make_boot(), make_boot(outcome=None)
+    damaged, unfinished = make_boot(finished_at=FINISHED), make_boot(outcome=None)
     (damaged.path / "run.json").write_text("{")
     assert [s.run_id for s in end_stale_boots(store, lambda folder: _proof(clean=True))] == [unfinished.run_id]
 
@@ -65,7 +84,7 @@ def test_a_stray_container_is_removed_unless_its_boot_ended_and_left_it_running(
     stand: Stand, store: Store, make_boot: MakeBoot, tmp_path: Path, ended: bool
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
-    run_id = make_boot().run_id if ended else "20261130T130501Z-1f00ab42"
+    run_id = make_boot(finished_at=FINISHED).run_id if ended else "20261130T130501Z-1f00ab42"
     process = _orphan(stand, tmp_path / "elsewhere", run_id)
     found = end_stray_containers(store, stand.docker)
     assert [(s.run_id, s.proof.clean) for s in found] == ([] if ended else [(run_id, True)])

@@ -64,6 +64,38 @@ def test_request_arrives_whole_and_the_answer_without_its_coding(run: Run) -> No
     assert received[0].endswith(b"\r\n\r\nbody")
 
 
+def test_a_request_larger_than_any_buffer_arrives_whole(run: Run) -> None:
+    body, received = bytes(range(256)) * 65_536, []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0)
+        received.append(await reader.readexactly(len(body)))
+        writer.write(HEAD + chunk(b"ok") + b"0\r\n\r\n")
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        assert (await client.post("/", content=body)).content == b"ok"
+
+    run(serving(answer, ask))
+    assert received == [body]
+
+
+def test_an_answer_that_comes_before_the_request_was_read_is_read(run: Run) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig")
+        await writer.drain()
+        writer.write_eof()
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1 << 20):
+                pass
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        reply = await client.post("/", content=bytes(1 << 24))
+        assert (reply.status_code, reply.content) == (413, b"big")
+
+    run(serving(answer, ask))
+
+
 def test_stamp_is_that_of_the_read_and_not_of_its_digestion(run: Run) -> None:
     """The server writes the next piece only after the client looked at its stamps: the clock counts reads, nothing else."""
 

@@ -41,8 +41,13 @@ def test_a_users_suite_is_read_from_any_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
-        ("concurrency = 1\nrepeats = 5\n\n[[", "concurrency = 0\nrepeats = 5\n\n[[", 4, "concurrency is 0, must be at least 1"),
-        ('name = "b"', 'name = "B b"', 11, "use 1-40 of a-z"),
+        (
+            "concurrency = 1\nrepeats = 5\n\n[[",
+            "concurrency = 0\nrepeats = 5\n\n[[",
+            8,
+            "workloads.0.concurrency: Input should be greater than or equal to 1",
+        ),
+        ('name = "b"', 'name = "B b"', 12, "use 1-40 of a-z"),
         ("concurrency = 1", "concurency = 1", 8, "concurency"),
         ('recipes = ["canary-dense"]', "recipes = []", 2, "at least 1 item"),
         ('name = "mine"', 'name = "mine"\nbots = 3', 2, "Did you mean 'boots'?"),
@@ -55,6 +60,44 @@ def test_a_mistake_is_named_with_file_line_and_expectation(tmp_path: Path, old: 
         suite_for(path)
     assert f"{path}:{line}" in str(caught.value)
     assert words in str(caught.value)
+
+
+MANY_LINES = """name = "mine"
+recipes = [
+    "canary-dense",  # [a] comment, with { brackets
+    "gemma3-270m",
+]
+workloads = [
+    { name = "a", prompt_tokens = 16, completion_tokens = 32, concurrency = 1, repeats = 5 },
+    { name = "b", prompt_tokens = 16, completion_tokens = 32, concurrency = 1, repeats = 5 },
+]
+context = [1024,
+    4096]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ('name = "b"', 'name = "b", bots = 2', 8),
+        ('name = "b", prompt_tokens = 16', 'name = "b", prompt_tokens = 0', 8),
+        ("4096", "12", 11),
+        ("[1024,", "[12,", 10),
+        ('    "gemma3-270m"', "    3", 4),
+        ('"canary-dense"', "3", 3),
+    ],
+)
+def test_a_mistake_in_an_array_of_many_lines_is_named_with_the_items_line(tmp_path: Path, old: str, new: str, line: int) -> None:
+    path = _written(tmp_path, MANY_LINES.replace(old, new, 1))
+    with pytest.raises(SuiteError) as caught:
+        suite_for(path)
+    assert f"{path}:{line}" in str(caught.value)
+
+
+def test_a_bracket_in_a_string_ends_no_array(tmp_path: Path) -> None:
+    path = _written(tmp_path, 'name = "m"\nrecipes = ["a]",\n\n  3]\n')
+    with pytest.raises(SuiteError, match=r"mine\.toml:4"):
+        suite_for(path)
 
 
 def test_an_unknown_suite_or_model_names_the_nearest() -> None:

@@ -14,7 +14,7 @@ def test_direction_and_floor_of_the_main_metrics(name: str, higher: bool, floor:
 
 def test_rates_and_room_are_better_higher_and_the_rest_lower() -> None:
     for metric in METRICS.values():
-        assert metric.higher_is_better == (metric.unit in ("tok/s", "token"))
+        assert metric.higher_is_better == (metric.unit in ("tok/s", "token") or metric.name == "kv_cache_bytes")
 
 
 def test_the_floor_of_a_log_ratio_is_the_relative_floor() -> None:

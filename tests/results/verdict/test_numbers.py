@@ -58,6 +58,7 @@ def test_the_boots_said_to_decide_do_decide() -> None:
 def test_too_few_boots_are_inconclusive_however_far_apart(old: int, new: int) -> None:
     judged = judge_numbers(DECODE, side("1", 50, old, 1), side("2", 20, new, 2))
     assert (judged.verdict, judged.boots_to_decide) == (Verdict.INCONCLUSIVE, 3)
+    assert (judged.interval, judged.interval_level) == (None, None), "of so few boots it would claim more than it covers"
     assert any("few boots" in warning for warning in judged.warnings)
 
 

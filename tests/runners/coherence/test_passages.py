@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from runners.coherence.passages import PassageJudge, Text
+from runners.coherence.reference_file import read_reference
 from runners.engines.base import PromptScores
 from runners.model_references import SHIPPED
-from runners.coherence.reference_file import read_reference
 
 _PATH = "any / none / auto"
 _KNOWN = read_reference(SHIPPED / "canary-moe.json").known_good()

@@ -159,3 +159,10 @@ def test_counts_of_outcomes_reach_the_planner() -> None:
         (1, 0, 1, True, "vllm==0.31.0 eager"),
         (0, 0, 0, True, "vllm==0.30.0 eager"),
     ]
+
+
+def test_a_cell_that_the_node_cannot_run_wants_one_boot_which_says_so() -> None:
+    suite = Suite(name="n", recipes=("canary-dense", "canary-dense-nvfp4"))
+    found = cells_of(suite, [EngineSpec("vllm", "0.32.0")], has_cuda=False, may_download=False)
+    candidates = candidates_of(found, Known(NodeRecord("ab" * 8, "cpu"), [], NOW), 3)
+    assert {c.name.split()[1]: c.needed for c in candidates} == {"canary-dense": 3, "canary-dense-nvfp4": 1}

@@ -25,6 +25,7 @@ from runners.pipeline import BootResult
 from runners.plan import PlannedBoot
 from runners.spec import EngineSpec
 from suites.suite_files import NightlyChoice, Suite
+from tests.runners.nightly.test_collect import environment
 
 NODE = NodeRecord("ab" * 8, "spark", driver_version="580.159.03")
 BOOT_S = 100.0
@@ -198,7 +199,7 @@ def test_a_boot_that_would_not_fit_is_not_begun(tmp_path: Path) -> None:
     node = Simulated(tmp_path)
     result = node.night(timedelta(seconds=350), anchor=ANCHOR)
     assert len(node.made) == 3
-    assert "fits into the remaining 1 minutes" in result.ended or "fits into the remaining 0 minutes" in result.ended
+    assert result.ended == "nothing that is left fits into the remaining 50 seconds"
 
 
 def test_node_that_is_off_rests_and_is_tried_again_in_a_new_session(tmp_path: Path) -> None:
@@ -227,7 +228,7 @@ def test_interruption_ends_the_night_and_leaves_it_to_be_gone_on_with(tmp_path: 
     assert node.night(6 * HOUR, anchor=ANCHOR).went_on
 
 
-def node_night_until_interrupted(node: Simulated) -> NightResult:
+def node_night_until_interrupted(node: Simulated, **choice: Any) -> NightResult:
     """As `run_session` does: nothing follows an interrupted boot."""
     tools = node.tools()
 
@@ -237,7 +238,8 @@ def node_night_until_interrupted(node: Simulated) -> NightResult:
 
         return node._run_session(request, plan, store, cache, watcher, stop)
 
-    suite = Suite(name="n", recipes=("canary-dense",), nightly=NightlyChoice(confirm=False, self_check_days=366, anchor=ANCHOR))
+    nightly = NightlyChoice(confirm=False, self_check_days=366, anchor=ANCHOR, **choice)
+    suite = Suite(name="n", recipes=("canary-dense",), nightly=nightly)
     request = NightRequest(suite, 6 * HOUR)
     replaced = replace(tools, run_session=until_interrupted)
     return run_night(plan_night(request, replaced), request, node.store, node.root / "cache", None, replaced)  # type: ignore[arg-type]
@@ -327,12 +329,16 @@ def test_what_comes_next_is_announced_only_when_installing_beside_was_asked_for(
     assert set(node.ahead) == {"-"}
 
 
-def test_preview_is_what_the_night_then_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("anchor", [None, "vllm==0.30.0"])
+@pytest.mark.parametrize("budget", [None, timedelta(seconds=450)])
+def test_preview_is_what_the_night_then_does(tmp_path: Path, anchor: str | None, budget: timedelta | None) -> None:
     node = Simulated(tmp_path)
-    suite = Suite(name="n", recipes=("canary-dense",), nightly=NightlyChoice(confirm=False, self_check_days=366))
-    request = NightRequest(suite)
+    node.night(timedelta(seconds=150), anchor=anchor)  # so that it is known how long a boot takes
+    node.made.clear()
+    suite = Suite(name="n", recipes=("canary-dense",), nightly=NightlyChoice(confirm=False, self_check_days=366, anchor=anchor))
+    request = NightRequest(suite, budget)
     choices, _ = preview(plan_night(request, node.tools()), request, node.store, node.tools())
-    node.night()
+    node.night(budget, anchor=anchor)
     assert [c.candidate.name.split()[0] for c in choices] == [f"vllm=={version}" for version, _ in cells(node.made)]
 
 
@@ -340,6 +346,25 @@ def test_a_night_without_any_cell_is_refused_with_the_reason(tmp_path: Path) -> 
     node = Simulated(tmp_path, releases=())
     with pytest.raises(UsageError):
         node.night()
+
+
+@pytest.mark.parametrize(("ends", "removed"), [(Outcome.PASS, ("vllm==0.19.0", "vllm==0.20.0")), (Outcome.INTERRUPTED, ("vllm==0.19.0",))])
+def test_environments_over_the_quota_go_before_the_night_and_those_it_made_after_it(
+    tmp_path: Path, ends: Outcome, removed: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "cache" / "environments"
+    environment(folder, "0.19.0", 1, day=1)
+    environment(folder, "0.30.0", 1, day=0)
+
+    def make_one(planned: PlannedBoot, made: int) -> tuple[Outcome, None]:
+        if made == 0:
+            environment(folder, "0.20.0", 1, day=2)
+        return ends, None
+
+    node = Simulated(tmp_path, ends=make_one)
+    result = node_night_until_interrupted(node, environments_gb=1e-6)
+    assert result.removed is not None and result.removed.removed == removed
+    assert (folder / "vllm-0.30.0-cp311-abc").exists(), "the anchor's stays, however old it is"
 
 
 def test_every_session_is_kept_with_its_kind(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_dry_run_lists_the_boots_by_value_and_starts_nothing(night: Planted) -> 
     code, shown, _ = _run(night, "--dry-run")
     assert code == 0
     assert shown["releases"] == ["vllm==0.32.0", "vllm==0.31.0"]
-    assert [boot["why"] for boot in shown["boots"]] == ["new_release"] * 3 + ["anchor"] * 3
+    assert [boot["why"] for boot in shown["boots"]] == ["anchor"] + ["new_release"] * 3 + ["anchor"] * 2, "the session's anchor comes first"
     assert not (night.home / "boots").exists()
 
 

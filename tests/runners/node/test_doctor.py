@@ -136,5 +136,7 @@ def test_the_command_prints_everything_as_json_and_exits_0_on_a_fit_node(tmp_pat
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert {"node", "health", "checks", "fit"} == set(shown)
-    assert {"node", "node facts", "health", "sensors", "uv", "pip settings", "docker", "store", "cache", "database"} <= {c["name"] for c in shown["checks"]}
+    assert {"node", "node facts", "health", "sensors", "uv", "pip settings", "docker", "store", "cache", "database"} <= {
+        c["name"] for c in shown["checks"]
+    }
     assert shown["fit"] is True

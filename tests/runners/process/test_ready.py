@@ -142,6 +142,12 @@ def test_log_flood_is_infrastructure() -> None:
     assert (verdict.kind, verdict.reason) == (Outcome.INFRASTRUCTURE, "the disk is full")
 
 
+def test_a_server_that_was_killed_for_its_log_is_no_crash() -> None:
+    """The sampler kills it between two looks."""
+    verdict = fail(World(vitals=lambda now: replace(IDLE, trouble="the log is too large", exit=Exit(signal=9))))
+    assert (verdict.kind, verdict.reason) == (Outcome.INFRASTRUCTURE, "the log is too large")
+
+
 CRASH = NotReady(Outcome.CRASH, "it ended", 1.0, Exit(code=1))
 KILLED = NotReady(Outcome.CRASH, "it ended", 1.0, Exit(signal=9))
 HANG = NotReady(Outcome.HANG, "it hangs", 1.0)

@@ -101,6 +101,7 @@ def test_unknown_fault_is_refused_and_names_the_known_ones(healthy: Tensors) -> 
         apply_fault(healthy, "gremlin")
 
 
-def test_checkpoint_without_the_tensor_is_refused(healthy: Tensors) -> None:
-    with pytest.raises(CorruptionError, match="down_proj"):
-        apply_fault({"lm_head.weight": healthy["lm_head.weight"]}, "nan_weight")
+@pytest.mark.parametrize(("fault", "part"), [("nan_weight", "down_proj"), ("gate_up_swap", "gate_proj")])
+def test_checkpoint_without_the_tensor_is_refused_and_not_left_sound(healthy: Tensors, fault: str, part: str) -> None:
+    with pytest.raises(CorruptionError, match=part):
+        apply_fault({"lm_head.weight": healthy["lm_head.weight"]}, fault)

@@ -115,12 +115,11 @@ def test_a_lost_expert_counts_as_zero_in_its_own_row_alone(canary: str) -> None:
     prompts = [Sequence(name, tuple(torch.randint(2, 1000, (20,)).tolist()), 8) for name in ("first", "second")]
     decisive = DecisiveExperts(model, experts, prompts, 0)
     decisive.prompt_of = ["first" if number % 2 else "second" for number in range(len(decisive.pairs))]
-    pairs = [(0, 3), (2, 6)]
+    found = decisive.all_lowest_margins()
+    moved = 0
     with torch.no_grad():
-        found = decisive.lowest_margins([decisive.pairs.index(pair) for pair in pairs]).tolist()
-        for (layer, expert), lowest in zip(pairs, found, strict=True):
-            prompt = next(p for p in prompts if p.name == decisive.prompt_of[decisive.pairs.index((layer, expert))])
-            scored = collate([prompt], 0)
+        for number, (layer, expert) in enumerate(decisive.pairs):
+            scored = collate([p for p in prompts if p.name == decisive.prompt_of[number]], 0)
             healthy = margins(*answer_logits(model, *scored)).min().item()
             module = experts[layer].module
             lost = [p for p in (module.down_proj, getattr(module, "down_proj_bias", None)) if p is not None]
@@ -130,8 +129,9 @@ def test_a_lost_expert_counts_as_zero_in_its_own_row_alone(canary: str) -> None:
             expected = margins(*answer_logits(model, *scored)).min().item()
             for p, values in zip(lost, kept, strict=True):
                 p[expert] = values
-            assert lowest == pytest.approx(expected, abs=1e-4)
-            assert abs(lowest - healthy) > 1e-3, "this expert is not used by this prompt: the test says nothing"
+            assert found[number] == pytest.approx(expected, abs=1e-4)
+            moved += abs(expected - healthy) > 1e-3
+    assert moved >= 8, "too few experts are used by these prompts: the test says little"
 
 
 def test_each_expert_gets_the_prompt_that_its_loss_moves_most_and_no_prompt_more_than_two() -> None:

@@ -2,7 +2,7 @@
 
 Trap: a general HTTP client parses, queues and wakes a task before its caller can look at the clock. With 64 streams that answer together
 the last one is stamped milliseconds late, and the parsing itself delays the next read. Rule: a read is a stamp and an append; bytes are
-digested later, twice a second; and a request is stamped when its bytes go out, after the connection stands.
+digested later, a few times a second; and a request is stamped when its bytes go out, after the connection stands.
 
 h11 reads heads and every body but a chunked one, whose framing is undone here: it is on the path of every token, and h11 would be a fifth
 of a token's cost. A request has a connection of its own, closed with its answer. For loopback: no TLS, no proxies.
@@ -33,7 +33,9 @@ TRACE = "trace"
 SENDING = "http11.send_request_headers.started"
 """The step at which the connection stands and the request is about to be written."""
 
-_DIGEST_S = 0.5
+_DIGEST_S, _PATIENT_DIGEST_S = 0.1, 0.2
+_SPREAD = 16
+"""Streams that begin together are not digested together: that would keep the loop from reading for milliseconds."""
 _MOST_UNREAD = 1 << 20
 _READ_BYTES = 1 << 16
 _LAST_CHUNK = b"0\r\n\r\n"
@@ -120,7 +122,7 @@ class _Socket:
         self.reads: list[tuple[float, bytes]] = []
         self._unread_bytes = 0
         self.patient = False
-        """What is read may lie for `_DIGEST_S`: nobody waits for a piece of it."""
+        """What is read may lie for `_PATIENT_DIGEST_S`: it is a stream, and nobody waits for a piece of it."""
         self.lost: Exception | None = None
         self._selector = getattr(self._loop, "_selector", None)
         self._listening = False
@@ -137,10 +139,11 @@ class _Socket:
         if not data:
             self._ignore()
         self._unread_bytes += len(data)
-        if not self.patient or not data or self._unread_bytes > _MOST_UNREAD or data.endswith(_LAST_CHUNK):
+        if not data or self._unread_bytes > _MOST_UNREAD or data.endswith(_LAST_CHUNK):
             self._wake()
         elif self._due is None:
-            self._due = self._loop.call_later(_DIGEST_S, self._wake)
+            spread = 0.5 + (self._plain.fileno() % _SPREAD) / _SPREAD
+            self._due = self._loop.call_later(_PATIENT_DIGEST_S * spread if self.patient else _DIGEST_S, self._wake)
         else:
             return False
         return True

@@ -84,17 +84,6 @@ ORDER BY claimed_at, source, value LIMIT 500
     )
 
 
-def rooflines(history: str) -> Query:
-    """How near each boot of one cell came to what its node's memory allows."""
-    return query(
-        """
-SELECT run_id, started_at, workload, decode_tok_s, bytes_per_token, bound, bandwidth_gb_s, nominal_gb_s, percent, percent_of_nominal, alarm
-FROM rooflines WHERE history_id = $history ORDER BY started_at, run_id, workload
-""",
-        history=history,
-    )
-
-
 def recipe(recipe_id: str) -> Query:
     """What the cell serves; `definition` holds the sizes that a roofline is made of."""
     return query("SELECT * EXCLUDE (last_run_id) FROM recipes WHERE recipe_id = $recipe_id", recipe_id=recipe_id)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import streamlit
 
-from dashboard.assets import AT_ONCE, LATER, FromMemory, Message, Receive, Send, modules_of
+from dashboard.assets import FromMemory, Message, Receive, Send
 
 STATIC = Path(streamlit.__file__).parent / "static" / "static"
 
@@ -37,11 +37,7 @@ def static(tmp_path: Path) -> Path:
     (tmp_path / "outside.js").write_text("outside")
     scripts = tmp_path / "static" / "js"
     scripts.mkdir(parents=True)
-    (scripts / "Html.abc.js").write_text(
-        'import{a as b}from"./one.js";import"./two.js";import c from"./gone.js";import d from"../../outside.js"'
-    )
-    (scripts / "one.js").write_text('import{x}from"./two.js"')
-    (scripts / "two.js").write_text('export const x = import("./later.js")')
+    (scripts / "one.js").write_text("export const x = 1")
     (scripts / "later.js").write_text("")
     return tmp_path / "static"
 
@@ -67,25 +63,6 @@ def test_what_is_no_file_of_the_folder_is_left_to_the_application(static: Path, 
 
 def test_another_method_is_left_to_the_application(static: Path) -> None:
     assert _get(FromMemory(_page, static), "/static/js/one.js", "POST")[1] == b"a page"
-
-
-def test_a_page_names_the_modules_it_will_need_with_what_they_import(static: Path) -> None:
-    assert modules_of(static / "js", ["Html", "NoSuchElement"]) == ["Html.abc.js", "one.js", "two.js"]
-    (static / "js" / "DataFrame.def.js").write_text('import"./two.js";import"./three.js"')
-    (static / "js" / "three.js").write_text("")
-    headers, _ = _get(FromMemory(_page, static), "/cell")
-    assert [link.split("; ")[:2] for link in headers[b"link"].decode().split(", ")] == [
-        ["</static/js/Html.abc.js>", "rel=modulepreload"],
-        ["</static/js/one.js>", "rel=modulepreload"],
-        ["</static/js/two.js>", "rel=modulepreload"],
-        ["</static/js/DataFrame.def.js>", "rel=prefetch"],
-        ["</static/js/three.js>", "rel=prefetch"],
-    ]
-
-
-@pytest.mark.parametrize("element", [*AT_ONCE, *LATER])
-def test_this_streamlit_has_a_module_for_each_element(element: str) -> None:
-    assert modules_of(STATIC / "js", [element])
 
 
 def test_what_streamlit_has_of_other_kinds_is_left_to_it() -> None:

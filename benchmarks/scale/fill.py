@@ -213,6 +213,7 @@ def _load_runs(connection: duckdb.DuckDBPyConnection, filler: Filler, release: i
             "memory_after_teardown_bytes": np.full(count, 4_100_000_000),
             "in_process": np.full(count, False),
             "purpose": np.full(count, "measure"),
+            "weights": np.full(count, "real"),
             "history_id": filler.history[cells],
             "node_state_id": states[nodes],
         },

@@ -103,7 +103,7 @@ def test_a_server_whose_build_is_not_known_admits_nothing() -> None:
 
 
 def test_each_shape_has_its_canaries_before_it_once_for_each_release_and_backend() -> None:
-    planned = plan_boots([SPEC, OTHER], [GEMMA, SHAPE, QWEN], [EAGER, DEFAULT], STANDARD_WORKLOADS, 2)
+    planned = plan_boots([SPEC, OTHER], [GEMMA, recipe_for("shape-tiny-llama-3.1-8b"), QWEN], [EAGER, DEFAULT], STANDARD_WORKLOADS, 2)
     boots = with_canaries(planned, NODE)
     added = [b for b in boots if b.purpose is Purpose.ADMISSION]
     assert len(added) == len({(str(b.cell.spec), b.cell.recipe.name, b.cell.backend.name) for b in added}) == 3 * 4
@@ -119,9 +119,10 @@ def test_a_canary_that_is_planned_or_made_anyway_is_not_made_again() -> None:
     assert with_canaries(planned[1:], NODE, [planned[0].cell]) == planned[1:]
 
 
-def test_no_canary_is_booted_for_a_shape_that_cannot_fit() -> None:
-    large = plan_boots([SPEC], [recipe_for("shape-qwen3.5-122b-a10b")], [EAGER], STANDARD_WORKLOADS, 1)
-    assert with_canaries(large, NODE) == large
+@pytest.mark.parametrize("name", ["shape-qwen3.5-122b-a10b", "shape-tiny-llama-3.1-8b-fp8"], ids=["too large", "no kernel for its format"])
+def test_no_canary_is_booted_for_a_shape_that_cannot_be(name: str) -> None:
+    planned = plan_boots([SPEC], [recipe_for(name)], [EAGER], STANDARD_WORKLOADS, 1)
+    assert with_canaries(planned, NODE) == planned
 
 
 def test_a_shape_at_an_endpoint_is_refused_before_anything_starts() -> None:

@@ -46,9 +46,9 @@ def _run(*arguments: str) -> Result:
     return done
 
 
-def _said(done: Result) -> str:
+def _said(done: Result, *, error: bool = False) -> str:
     """What was printed, in one line: how wide the console is depends on who asked first."""
-    return " ".join(done.stdout.split())
+    return " ".join((done.stderr if error else done.stdout).split())
 
 
 def _json(*arguments: str) -> Any:
@@ -72,8 +72,8 @@ def test_two_nodes_with_one_name_are_refused_with_both_ids_until_one_is_renamed(
     store.ingest(make_boot())
     refused = _run("import", str(theirs.root))
     assert refused.exit_code == 3
-    assert "two nodes are called 'my spark': node and other" in refused.stderr
-    assert "--label NEW-NAME" in refused.stderr
+    assert "two nodes are called 'my spark': node and other" in _said(refused, error=True)
+    assert "--label NEW-NAME" in _said(refused, error=True)
     assert len(list(store.boots.iterdir())) == 1, "nothing was copied"
     assert _run("import", str(theirs.root), "--label", "spark 2").exit_code == 0
     assert {row["label"] for row in store.query("SELECT label FROM nodes")} == {"my spark", "spark 2"}
@@ -86,7 +86,7 @@ def test_a_conflicting_run_id_keeps_ours_names_the_difference_and_exits_3(store:
     folder.write_summary(dataclasses.replace(summary, run=dataclasses.replace(summary.run, reason="another reason")))
     done = _run("import", str(theirs.root))
     assert (done.exit_code, "1 in conflict" in done.stdout) == (3, True)
-    assert f"left out {folder.run_id}: another boot of that id is here already; they differ in reason" in done.stderr
+    assert f"left out {folder.run_id}: another boot of that id is here already; they differ in reason" in _said(done, error=True)
     assert store.query("SELECT reason FROM runs WHERE run_id = ?", [folder.run_id]) == [{"reason": "because"}]
 
 
@@ -97,7 +97,7 @@ def test_import_of_truncated_folders_names_them_and_takes_the_others(store: Stor
         samples.write('{"run_id": "20261101T000')
     done = _run("import", str(theirs.root))
     assert done.exit_code == 0
-    assert f"left out {cut.name}: run.json is damaged" in done.stderr
+    assert f"left out {cut.name}: run.json is damaged" in _said(done, error=True)
     assert "1 boots imported" in _said(done)
     assert "1 unreadable, 1 lines cut off or of another boot, 0 numbers that are not finite" in _said(done)
 
@@ -176,7 +176,7 @@ def test_rebuild_names_or_counts_everything_that_it_leaves_out(store: Store, mak
 
     done = _run("rebuild")
     assert done.exit_code == 0
-    assert f"left out {truncated.run_id}: run.json is damaged" in done.stderr
+    assert f"left out {truncated.run_id}: run.json is damaged" in _said(done, error=True)
     assert "7 boots stored, 1 left out, 2 lines cut off or of another boot, 2 numbers that are not finite (null)" in _said(done)
     assert "left out of verdicts: 1 boots of builds that are no release" in _said(done)
     assert "left out of verdicts: 1 boots whose clock went back, without their numbers" in _said(done)

@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--install", default="vllm==0.31.0")
     parser.add_argument("--turns", type=int, default=4)
     options = parser.parse_args()
-    with interruptible(), tempfile.TemporaryDirectory() as scratch:
+    with interruptible(), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         print(json.dumps(measure_effect(Path(scratch), options.engine, options.install, options.turns), indent=1))
 
 
@@ -86,7 +86,7 @@ def measure_effect(scratch: Path, engine: str, install: str, turns: int) -> dict
         beside: list[float] = []
         for turn in range(turns):
             alone.append(timed(server, model, run_id, f"alone{turn}", spec))
-            with installing(EngineSpec.parse(install), scratch / "cache"):
+            with installing(EngineSpec.parse(install), scratch / f"cache{turn}"):
                 beside.append(timed(server, model, run_id, f"beside{turn}", spec))
             print(f"turn {turn}: {alone[-1]:.1f} alone, {beside[-1]:.1f} tok/s beside an install", file=sys.stderr, flush=True)
     finally:
@@ -129,8 +129,23 @@ def installing(spec: EngineSpec, cache: Path) -> Iterator[None]:
             raise RuntimeError("the install ended at once; run it by hand: " + " ".join(command))
         yield
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(60)
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the group: the leader goes first, and what it started would write on into a folder that is about to go."""
+    deadline = time.monotonic() + 60
+    sent = signal.SIGTERM
+    while True:
+        try:
+            os.killpg(process.pid, sent)
+        except ProcessLookupError:
+            break
+        process.poll()
+        time.sleep(0.2)
+        if time.monotonic() > deadline:
+            sent = signal.SIGKILL
+    process.wait()
 
 
 def _wait(server: OwnServer, model: LocalModel, spec: EngineSpec) -> None:

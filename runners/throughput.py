@@ -178,7 +178,7 @@ class _Measurement:
         self.generated_tokens, self.window_counters = generated_tokens, window_counters
         self.samples: list[SampleRecord] = []
         self.counters: list[EngineCounterRecord] = []
-        self.traces: list[StreamTrace] = []
+        self.tokens: list[int | None] = []
         self.warnings: list[str] = []
         self.failure: ThroughputFailure | None = None
         self.failed_batches = 0
@@ -190,7 +190,7 @@ class _Measurement:
                 await self._workload(client, workload)
                 if self.failure is not None:
                     break
-            client_tokens = _tokens_of(self.traces)
+            client_tokens = _total(self.tokens)
             after = await self._page_after(client, before, client_tokens)
             engine_tokens = self._counted(before, after)
         if counts_agree(client_tokens, engine_tokens) is False:
@@ -206,12 +206,12 @@ class _Measurement:
             self.warnings.append(f"{UNSETTLED}: workload {workload.name}: {never}")
         if self.failure is not None:
             return
-        before, untimed = await _page(client), len(self.traces)
+        before, untimed = await _page(client), len(self.tokens)
         for repeat in range(workload.repeats):
             await self._batch(client, workload, repeat, cold=False, flags=flags)
             if self.failure is not None:
                 return
-        await self._count(client, workload, before, _tokens_of(self.traces[untimed:]))
+        await self._count(client, workload, before, _total(self.tokens[untimed:]))
 
     async def _count(self, client: httpx.AsyncClient, workload: Workload, before: str | None, client_tokens: int | None) -> None:
         """Keep what the engine says about the repeats that have just ended."""
@@ -259,11 +259,12 @@ class _Measurement:
         """Run the streams of one batch together and keep their samples; returns the batch's aggregate rate."""
         self.on_event(BatchStarted(workload.name, repeat, cold, workload.concurrency))
         keys = [PromptKey(self.plan.run_id, workload.name, repeat, stream, cold) for stream in range(workload.concurrency)]
-        traces = await self._streams(client, workload, keys)
-        aggregate, no_aggregate = aggregate_tok_s(traces)
-        batch = _Batch(workload, self.plan.launch_bound, aggregate, no_aggregate, (*self.plan.flags, *flags))
-        samples = tuple(_sample(batch, key, trace, rates_of(trace)) for key, trace in zip(keys, traces, strict=True))
-        self.traces += traces
+        with undisturbed():  # reading makes so many objects that collecting garbage meanwhile would be a quarter of a token's cost
+            traces = await self._streams(client, workload, keys)
+            aggregate, no_aggregate = aggregate_tok_s(traces)
+            batch = _Batch(workload, self.plan.launch_bound, aggregate, no_aggregate, (*self.plan.flags, *flags))
+            samples = tuple(_sample(batch, key, trace, rates_of(trace)) for key, trace in zip(keys, traces, strict=True))
+        self.tokens += [trace.completion_tokens if trace.failure is None else None for trace in traces]
         self.samples += samples
         self._judge(keys[0], traces)
         self.on_event(BatchDone(samples))
@@ -272,7 +273,7 @@ class _Measurement:
     async def _streams(self, client: httpx.AsyncClient, workload: Workload, keys: Sequence[PromptKey]) -> list[StreamTrace]:
         prompts = [timed_prompt(key, workload.prompt_tokens, self.plan.vocabulary) for key in keys]
         bodies = [timed_body(self.target.model, p, workload.completion_tokens, self.plan.accepted) for p in prompts]
-        with undisturbed(), LoopLag(clock=self.clock) as lag:
+        with LoopLag(clock=self.clock) as lag:
             raws = await asyncio.gather(*(record_stream(client, COMPLETIONS, b, self.plan.policy, self.clock) for b in bodies))
         return [read_trace(raw, workload.completion_tokens, workload.prompt_tokens, lag.during(raw.t_sent, raw.t_end)) for raw in raws]
 
@@ -350,7 +351,7 @@ async def _page(client: httpx.AsyncClient) -> str | None:
     return page.decode("utf-8", "replace") if status == 200 else None
 
 
-def _tokens_of(traces: Sequence[StreamTrace]) -> int | None:
-    """Tokens of these streams; None if one failed, whose tokens are not known."""
-    known = [t.completion_tokens for t in traces if t.failure is None and t.completion_tokens is not None]
-    return sum(known) if len(known) == len(traces) else None
+def _total(tokens: Sequence[int | None]) -> int | None:
+    """Tokens of these streams; None if those of one are not known, because it failed or nobody counted them."""
+    known = [count for count in tokens if count is not None]
+    return sum(known) if len(known) == len(tokens) else None

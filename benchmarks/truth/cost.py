@@ -27,7 +27,7 @@ COST = Scenario("cost", 100.0, "CPU seconds per token", streams=STREAMS, tokens=
 STEPS_TOK_S = (250, 500, 1000)
 KEEPS_UP_WITHIN = 0.01
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_FEW, _MANY = 1, 4
+_FEW, _MANY = 1, 12
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from results.vocabulary import Outcome, Purpose
 from runners.errors import SparkproofError
 from runners.fit_check import why_not
 from runners.models import check_available
-from runners.nightly.planner import Candidate
+from runners.nightly.planner import MOST_FAULTS, Candidate
 from runners.plan import Cell
 from runners.spec import EngineSpec
 from suites.backends import backend_for, express
@@ -133,6 +133,15 @@ class Known:
         """Boots of this night that ended without evidence, our own interruptions left out; oldest first."""
         gone = NO_EVIDENCE - {Outcome.INTERRUPTED}
         return [boot for boot in self._of(cell) if boot["outcome"] in gone and boot["started_at"] >= self.since]
+
+    def given_up(self, cells: Sequence[Cell]) -> list[str]:
+        """A sentence for each cell of which nothing more is tried this night, because its boots kept ending without evidence."""
+        return [
+            f"{name_of(cell)}: {len(boots)} boots ended without evidence tonight; the last, {boots[-1]['run_id']}, ended "
+            f"{boots[-1]['outcome']}"
+            for cell in cells
+            if len(boots := self.faults(cell)) >= MOST_FAULTS
+        ]
 
     def seconds(self, cell: Cell) -> float | None:
         """The median duration of a boot of this cell; else of its recipe and backend in any release; else None."""

@@ -185,13 +185,13 @@ class _Night:
         self._begin()
         for rest in range(MOST_RESTS + 1):
             self._session()
-            if self.result.node_off is None or self._stopped() or rest == MOST_RESTS or self._remaining_s() == 0.0:
+            if self.result.node_off is None or self._stopped() or rest == MOST_RESTS or not self._can_rest():
                 break
             self.tools.say(f"the node is off ({self.result.node_off}); resting {REST_S / 60:.0f} minutes")
             self.tools.sleep(REST_S)
             self._new_session()
         self.state_file.update(finished=not self.result.interrupted, end_known=True)
-        self.result.failures += self._given_up()
+        self.result.failures += self._known().given_up(self.plan.night.cells)
         if not self.result.interrupted:  # who wants it to end does not want to wait for hundreds of thousands of files
             self._collect_environments()
         return self.result
@@ -345,16 +345,6 @@ class _Night:
         since = datetime.fromisoformat(self.state.began_at) if self.state.began_at else self.tools.now()
         return Known(self.plan.node, self._boots(), since)
 
-    def _given_up(self) -> list[str]:
-        """Cells of which nothing more was tried tonight, because their boots kept ending without evidence."""
-        known = self._known()
-        faults = {name_of(cell): known.faults(cell) for cell in self.plan.night.cells}
-        return [
-            f"{name}: {len(boots)} boots ended without evidence tonight; the last, {boots[-1]['run_id']}, ended {boots[-1]['outcome']}"
-            for name, boots in faults.items()
-            if len(boots) >= MOST_FAULTS
-        ]
-
     def _boots(self) -> Sequence[Mapping[str, Any]]:
         return self.tools.boots(self.store, self.plan.node.node_id)
 
@@ -365,6 +355,14 @@ class _Night:
 
     def _cell(self, name: str) -> Cell:
         return next(cell for cell in self.plan.night.cells if name_of(cell) == name)
+
+    def _can_rest(self) -> bool:
+        """Whether something may follow a rest within the budget; to sleep the budget away would only keep the node from others."""
+        remaining = self._remaining_s()
+        if remaining is None or remaining > REST_S:
+            return True
+        self.result.ended += f"; the {remaining / 60:.0f} minutes left are too few for a rest of {REST_S / 60:.0f}"
+        return False
 
     def _remaining_s(self) -> float | None:
         if self.request.budget is None or self.state.began_at is None:

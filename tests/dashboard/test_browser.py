@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, expect
 from dashboard.links import PAGES
 from results.store import Store
 from tests.dashboard.browser import CHROMIUM, REPOSITORY, Visit, browsing, serving, visiting
-from tests.dashboard.stores import HOSTILE, Planned, made
+from tests.dashboard.stores import HOSTILE, WIDE_RELEASES, WIDE_ROWS, Planned, made, wide
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt-get install chromium)")
 
@@ -135,6 +135,29 @@ def test_headings_stay_while_a_table_is_scrolled(visit: Visit) -> None:
     assert (after["left"]["x"], after["left"]["y"]) == (before["left"]["x"], before["left"]["y"] - 20)
 
 
+def test_sixty_releases_by_forty_rows_stay_usable(browser: Browser, tmp_path: Path) -> None:
+    with serving(wide(tmp_path / "store").root) as url, visiting(browser, url) as visitor:
+        visitor.open("matrix", "Matrix")
+        table = visitor.page.get_by_role("table", name="Outcomes of vLLM")
+        expect(table.locator("tbody tr")).to_have_count(WIDE_ROWS)  # the rows below the screen follow
+        last = table.locator("tbody tr").last.get_by_role("cell").last
+        last.scroll_into_view_if_needed()
+        expect(last).to_be_in_viewport()
+        expect(table.get_by_role("columnheader", name="0.1.0", exact=True)).to_be_in_viewport()
+        for name in ("model-09", "backend-3"):
+            expect(table.get_by_role("rowheader", name=name).last).to_be_in_viewport()
+        wide_frame = table.locator("xpath=..")
+        assert table.locator("thead th").count() == 2 + WIDE_RELEASES
+        assert wide_frame.evaluate("(own) => own.clientWidth") <= 1280
+        visitor.page.get_by_placeholder("model or backend").fill("model-07 backend-1")
+        visitor.page.get_by_text("1 of 40 cells").wait_for()
+        expect(table.locator("tbody tr")).to_have_count(1)
+        visitor.page.get_by_role("table").get_by_role("link").first.click()
+        visitor.settled("Cell")
+        assert "recipe=model-07&backend=backend-1" in visitor.page.url
+        assert visitor.errors == []
+
+
 def test_a_printed_page_is_whole_and_keeps_its_colours(visit: Visit) -> None:
     visit.page.set_viewport_size({"width": 1280, "height": 180})
     visit.open("matrix?engine=vllm", "Matrix")
@@ -152,6 +175,7 @@ def test_a_printed_page_is_whole_and_keeps_its_colours(visit: Visit) -> None:
 
 def test_the_keyboard_reaches_a_cell_and_opens_it(visit: Visit) -> None:
     visit.open("matrix?engine=vllm", "Matrix")
+    visit.page.get_by_role("link", name="✗ incoherent").wait_for()  # the table is drawn after the heading
     visit.page.get_by_placeholder("model or backend").focus()
     visit.page.keyboard.press("Tab")
     assert visit.page.evaluate(_FOCUSED).startswith("gpt-oss-120b")

@@ -220,6 +220,13 @@ def test_node_that_stays_off_ends_the_night_after_three_rests(tmp_path: Path) ->
     assert "the node is off" in result.ended
 
 
+def test_budget_is_not_slept_away(tmp_path: Path) -> None:
+    node = Simulated(tmp_path, ends=lambda planned, made: (Outcome.PASS, "before the boot: slower"))
+    result = node.night(timedelta(seconds=REST_S + BOOT_S - 60), anchor=ANCHOR)
+    assert node.slept == []
+    assert result.ended == "the node is off: before the boot: slower; the 14 minutes left are too few for a rest of 15"
+
+
 def test_interruption_ends_the_night_and_leaves_it_to_be_gone_on_with(tmp_path: Path) -> None:
     node = Simulated(tmp_path, ends=lambda planned, made: (Outcome.INTERRUPTED if made == 2 else Outcome.PASS, None))
     node_result = node_night_until_interrupted(node)

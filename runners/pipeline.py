@@ -137,7 +137,7 @@ def _conclude(boot: Boot, shop: Workshop, watch: NodeWatch, *, timed: bool) -> N
     except (SparkproofError, SuiteError) as error:
         recorder.conclude(Outcome.INFRASTRUCTURE, str(error))
     except OSError as error:
-        recorder.conclude_despite(_os_error(error))
+        recorder.conclude(Outcome.INFRASTRUCTURE, _os_error(error))
     except Exception as error:  # noqa: BLE001 - a bug of ours must still leave a row and no server
         recorder.conclude(Outcome.INFRASTRUCTURE, f"a fault of Sparkproof itself: {error!r}", excerpt=traceback.format_exc(limit=-12))
 
@@ -271,8 +271,11 @@ def _tear_down(boot: Boot, shop: Workshop, result: BootResult) -> None:
         proof = serving.stop()
     if proof is None:
         return
-    if recorder.folder.log.exists():
-        shorten(recorder.folder.log)
+    try:
+        if recorder.folder.log.exists():
+            shorten(recorder.folder.log)
+    except OSError as error:
+        recorder.warn(f"the log could not be shortened: {error}")
     recorder.note_memory_after_teardown(proof.memory_after_bytes)
     if not proof.clean:
         recorder.warn(f"teardown could not prove that everything is gone: {proof.reason}")

@@ -1,7 +1,8 @@
 """Writes one boot's records as they happen, and the row that every boot leaves whatever happens.
 
 Trap: a runner that dies or meets a locked database loses what it measured. Rule: the folder is written first and always; the database is
-filled from it at the beginning and at the end, and if it cannot be, the boot says so and the next start catches up.
+filled from it at the beginning and at the end, and if it cannot be, the boot says so and the next start catches up. A folder that cannot be
+written ends the boot (OSError) until its outcome is known; after that nothing may stop the cleaning up, and `finish` says what is missing.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Recorder:
         self.folder = BootFolder(store.boots, summary.run.run_id)
         self._memory_peak: int | None = None
         self._swap_at_peak: int | None = None
+        self._refused: OSError | None = None
         self.unstored: str | None = None
         """Why the database does not hold this boot yet; None when it does."""
 
@@ -89,7 +91,7 @@ class Recorder:
         for row in rows:
             if isinstance(row, ResourceRecord) and row.memory_used_bytes is not None:
                 self._note_peak(row.memory_used_bytes)
-        with self._lock:
+        with self._lock, self._tolerant():
             self.folder.append(_without_secrets(row, self._conceal) for row in rows)
 
     def warn(self, text: str) -> None:
@@ -123,13 +125,6 @@ class Recorder:
             log_excerpt=redact(excerpt)[:_EXCERPT_LIMIT] if excerpt else None,
         )
 
-    def conclude_despite(self, reason: str) -> None:
-        """Conclude when the folder itself cannot be written to: the row keeps the reason in memory, and `finish` tries again."""
-        try:
-            self.conclude(Outcome.INFRASTRUCTURE, reason)
-        except OSError:
-            self.unstored = reason
-
     def note_memory_after_load(self) -> None:
         """Keep what the node's memory is once the model is loaded."""
         self.update(memory_after_load_bytes=used_memory_bytes())
@@ -145,16 +140,28 @@ class Recorder:
 
     def finish(self) -> None:
         """Write the final row and store the folder. A disk that takes nothing more is said in `unstored`."""
-        try:
-            self.update(finished_at=utc_now())
-        except OSError as error:
-            self.unstored = f"the boot's folder could not be completed: {error}"
+        if self._refused is not None:
+            self.warn(f"not everything that followed the outcome could be written: {self._refused}")
+        self._refused = None
+        self.update(finished_at=utc_now())
+        if self._refused is not None:
+            self.unstored = f"the boot's folder could not be completed: {self._refused}"
             return
         self._store_now()
 
     def _write(self) -> None:
-        with self._lock:
+        with self._lock, self._tolerant():
             self.folder.write_summary(self._summary)
+
+    @contextmanager
+    def _tolerant(self) -> Iterator[None]:
+        """Once the outcome is known, a write that the disk refuses is noted in place of raised."""
+        try:
+            yield
+        except OSError as error:
+            if self.run.outcome is None:
+                raise
+            self._refused = error
 
     def _store_now(self) -> None:
         try:

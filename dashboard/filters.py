@@ -60,7 +60,7 @@ def search(label: str, name: str, placeholder: str) -> str:
     asked = str(st.query_params.get(name, ""))[:200]
     if key not in st.session_state or (not touched() and st.session_state.get(_written(name), "") != asked):
         st.session_state[key] = asked
-    found = st.text_input(label, key=key, placeholder=placeholder, max_chars=200, live="120ms", width=_NARROW, on_change=_touch) or ""
+    found = st.text_input(label, key=key, placeholder=placeholder, max_chars=200, live="60ms", width=_NARROW, on_change=_touch) or ""
     _keep(name, found or None, None)
     return found
 

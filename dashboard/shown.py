@@ -18,6 +18,8 @@ BLOCK_LIMIT = 20_000
 
 def line(text: object, limit: int = 300) -> str:
     """One bounded line without control characters."""
+    if isinstance(text, str) and len(text) <= limit and text.isprintable():  # nearly all: a table has thousands
+        return text
     return " ".join(plain(str(text), limit).split("\n"))
 
 

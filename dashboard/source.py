@@ -26,6 +26,8 @@ from results.self_checks import SelfChecks, self_checks
 from results.store import Store
 
 WAIT_S = 20.0
+MOST_JUDGED = 40
+"""Cells that a page judges anew for two releases that are not neighbours: what fits into the time that somebody waits after a click."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def compared(question: Question) -> list[ComparedCell]:
 
 @st.cache_resource(show_spinner=False, max_entries=50)
 def _compared(state_: StoreState, question: Question) -> list[ComparedCell]:
-    return compare(store(), question)
+    return compare(store(), question, MOST_JUDGED)
 
 
 def own_false_alarms(node_id: str | None) -> SelfChecks:

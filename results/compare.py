@@ -95,8 +95,9 @@ class ComparedCell:
     numbers: tuple[ComparedNumber, ...] = ()
 
 
-def compare(store: Store, question: Question) -> list[ComparedCell]:
-    """One row per cell that has either release. Raises UnknownReleaseError, StoreError."""
+def compare(store: Store, question: Question, most_judged: int = MOST_JUDGED) -> list[ComparedCell]:
+    """One row per cell that has either release. Of releases that are not neighbours at most `most_judged` cells are judged, those that
+    changed most. Raises UnknownReleaseError, StoreError."""
     with store.reading() as connection:
         question = replace(question, old=_release(connection, question, question.old), new=_release(connection, question, question.new))
         cells: dict[str, dict[str, Row]] = {}
@@ -106,9 +107,10 @@ def compare(store: Store, question: Question) -> list[ComparedCell]:
         for row in _rows(connection, _NUMBERS, question):
             numbers.setdefault(row["history_id"], []).append(_number_of_row(row))
         apart = [cell for cell, sides in cells.items() if len(sides) == 2 and not _adjacent(sides, question)]
-        judged = _judge(connection, question, apart[:MOST_JUDGED])
-    for cell in apart[MOST_JUDGED:]:
-        judged[cell] = f"{len(apart)} cells are too many to judge at once; narrow the question to one node, model or backend"
+        apart.sort(key=lambda cell: _sameness(cells[cell][question.old], cells[cell][question.new]))
+        judged = _judge(connection, question, apart[:most_judged])
+    for cell in apart[most_judged:]:
+        judged[cell] = f"not judged: only the {most_judged} of {len(apart)} cells that changed most are; ask for one node, model or backend"
     return [_cell(sides, question, numbers.get(cell, ()), judged.get(cell)) for cell, sides in cells.items()]
 
 
@@ -134,6 +136,12 @@ def _adjacent(sides: Mapping[str, Row], question: Question) -> bool:
     if new["state"] == "not_run" or old["state"] == "not_run":
         return True
     return bool(new["after"] == question.old and (new["last_good"] == question.old or old["state"] != "pass"))
+
+
+def _sameness(old: Row, new: Row) -> tuple[bool, float]:
+    """Smallest for what is judged first: another outcome, then the greatest change of the medians."""
+    before, after = old["decode_tok_s"], new["decode_tok_s"]
+    return old["state"] == new["state"], -abs(after / before - 1) if before and after is not None else 0.0
 
 
 def _judge(connection: duckdb.DuckDBPyConnection, question: Question, cells: Sequence[str]) -> dict[str, ReleaseVerdict | str]:

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import duckdb
 
 from results.engine_versions import releases_of
 from results.series import series_key
-from results.verdict.facts import BootFact, CellHistory, Exclusion, NodeState
+from results.verdict.cell import ReleaseVerdict
+from results.verdict.facts import NO_RELEASE, BootFact, CellHistory, Exclusion, NodeState
 from results.verdict.metrics import series_name
 from results.vocabulary import Outcome, Purpose
 
 Row = dict[str, Any]
+Shape = tuple[str, str]
+"""A workload and the token counts that it had."""
 
 EVIDENCE = (Purpose.MEASURE, Purpose.CONFIRM, Purpose.ANCHOR, Purpose.BISECT)
 
@@ -52,11 +56,12 @@ SELECT
     n.driver_version, n.kernel, n.firmware, n.sm_clock_cap_mhz, f.health, f.throttled, f.decode_tok_s, f.ttft_s, f.aggregate_tok_s,
     f.launch_bound, {", ".join(("r." if name in _OF_THE_RUN else "f.") + name for name in _OF_THE_BOOT)}
 FROM runs r
+JOIN (SELECT unnest($histories) AS history_id, unnest($since) AS since) w ON w.history_id = r.history_id
 LEFT JOIN boot_facts f ON f.run_id = r.run_id
 LEFT JOIN sessions s ON s.session_id = r.session_id
 LEFT JOIN node_states n ON n.node_state_id = r.node_state_id
 LEFT JOIN engine_versions v ON v.engine = r.engine AND v.version = r.engine_version
-WHERE r.history_id IN (SELECT unnest($histories)) AND r.outcome IS NOT NULL AND NOT r.in_process
+WHERE r.outcome IS NOT NULL AND NOT r.in_process AND coalesce(v.position >= w.since, true)
   AND r.purpose IN (SELECT unnest($evidence)) AND ($releases IS NULL OR list_contains($releases, v.release))
 ORDER BY r.started_at, r.run_id
 """
@@ -67,14 +72,38 @@ _MEDIANS = (
 
 @dataclass(frozen=True)
 class StoredHistory:
-    """A history with what only the rows say: `rows` are the evidence boots in the order they started, `left_out` counts of what was."""
+    """A history with what only the rows say: `rows` are the evidence boots in the order they started.
+
+    Where some releases stand (`Standing`), boots and rows are those of the others.
+    """
 
     history_id: str
     history: CellHistory
     rows: tuple[Row, ...]
     release_of: Mapping[str, str]
     """Version string to release, for the versions that are releases."""
+    left_out: Mapping[str, Mapping[Exclusion, int]]
+    """By release (or NO_RELEASE), counts of what was."""
+    shapes: Mapping[str, frozenset[Shape]]
+    """By release (or NO_RELEASE)."""
+    unlike: frozenset[str]
+    """Workloads that had different token counts under one name: only these tell two states of the prompts apart."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The oldest releases of a history whose verdicts stand, with their boots as they were admitted (results/settled.py)."""
+
+    since: int
+    """Position of the first release that does not stand."""
+    verdicts: tuple[ReleaseVerdict, ...]
+    boots: Mapping[str, tuple[BootFact, ...]]
+    clock_went_back: frozenset[str]
+    shapes: Sequence[Shape]
+    unlike: Set[frozenset[str]]
     left_out: Mapping[Exclusion, int]
+    last_good: tuple[str, float | None] | None
+    """The last of them that passed, and its decode rate."""
 
 
 def cell_history(connection: duckdb.DuckDBPyConnection, history_id: str, purposes: Sequence[Purpose] = EVIDENCE) -> StoredHistory | None:
@@ -87,9 +116,19 @@ def cell_histories(
     history_ids: Sequence[str],
     releases: Sequence[str] | None = None,
     purposes: Sequence[Purpose] = EVIDENCE,
+    standing: Mapping[str, Standing] | None = None,
 ) -> dict[str, StoredHistory]:
-    """The histories of these cells by id, or only their boots of these releases; cells without evidence are missing."""
-    wanted = {"histories": list(history_ids), "evidence": list(purposes), "releases": None if releases is None else list(releases)}
+    """The histories of these cells by id, or only their boots of these releases; cells without evidence are missing.
+
+    Of a history in `standing` only the boots of releases that do not stand, and of versions that are no release.
+    """
+    standing = standing or {}
+    wanted = {
+        "histories": list(history_ids),
+        "since": [standing[history].since if history in standing else 0 for history in history_ids],
+        "evidence": list(purposes),
+        "releases": None if releases is None else list(releases),
+    }
     boots = _rows(connection, _BOOTS, wanted)
     if not boots:
         return {}
@@ -101,31 +140,42 @@ def cell_histories(
     cells: dict[str, list[Row]] = {}
     for boot in boots:
         cells.setdefault(boot["history_id"], []).append(boot)
-    return {cell: _stored_history(cell, rows, medians, *orders[rows[0]["engine"]]) for cell, rows in cells.items()}
+    return {cell: _stored_history(cell, rows, medians, *orders[rows[0]["engine"]], standing.get(cell)) for cell, rows in cells.items()}
 
 
 def _stored_history(
-    history_id: str, boots: Sequence[Row], medians: Mapping[str, Sequence[Row]], releases: Sequence[str], release_of: Mapping[str, str]
+    history_id: str,
+    boots: Sequence[Row],
+    medians: Mapping[str, Sequence[Row]],
+    releases: Sequence[str],
+    release_of: Mapping[str, str],
+    standing: Standing | None,
 ) -> StoredHistory:
     first = boots[0]
-    left_out: Counter[Exclusion] = Counter()
-    shapes = _shapes_that_changed([row for boot in boots for row in medians.get(boot["run_id"], ())])
-    facts = [_fact(boot, medians.get(boot["run_id"], ()), shapes, release_of, left_out) for boot in boots]
-    mine = {release_of[boot["engine_version"]] for boot in boots if boot["engine_version"] in release_of}
+    left_out: dict[str, Counter[Exclusion]] = {}
+    shapes: dict[str, set[Shape]] = {}
+    for boot in boots:
+        release = release_of.get(boot["engine_version"], NO_RELEASE)
+        shapes.setdefault(release, set()).update((row["workload"], _shape(row)) for row in medians.get(boot["run_id"], ()))
+    unlike = _unlike([*shapes.values(), standing.shapes if standing else ()])
+    facts = [_fact(boot, medians.get(boot["run_id"], ()), unlike, release_of, left_out) for boot in boots]
+    mine = {release for release in shapes if release != NO_RELEASE} | set(standing.boots if standing else ())
     places = [number for number, release in enumerate(releases) if release in mine]
     known = releases[places[0] : places[-1] + 1] if places else ()
     key = series_key(first["engine"], first["distribution"], first["recipe_name"], first["backend_name"], first["node_id"])
-    return StoredHistory(history_id, CellHistory(key, facts, known), tuple(boots), release_of, left_out)
+    seen = {release: frozenset(here) for release, here in shapes.items()}
+    return StoredHistory(history_id, CellHistory(key, facts, known), tuple(boots), release_of, left_out, seen, unlike)
 
 
 def _fact(
-    boot: Row, medians: Sequence[Row], shapes: frozenset[str], release_of: Mapping[str, str], left_out: Counter[Exclusion]
+    boot: Row, medians: Sequence[Row], unlike: frozenset[str], release_of: Mapping[str, str], left_out: dict[str, Counter[Exclusion]]
 ) -> BootFact:
+    counts = left_out.setdefault(release_of.get(boot["engine_version"], NO_RELEASE), Counter())
     if boot["void"]:
-        left_out[Exclusion.VOID_SESSION] += 1
+        counts[Exclusion.VOID_SESSION] += 1
     metrics = metrics_of(boot, medians)
     if boot["health"] == "void":
-        left_out[Exclusion.NODE_NOT_FIT] += len(metrics)
+        counts[Exclusion.NODE_NOT_FIT] += len(metrics)
         metrics = {}
     flags = {"node_suspect": boot["health"] == "suspect", "throttled": bool(boot["throttled"])}
     return BootFact(
@@ -137,20 +187,20 @@ def _fact(
         started_at=_time(boot["started_at"]) or "",
         finished_at=_time(boot["finished_at"]),
         metrics=metrics,
-        node_state=_node_state(
+        node_state=node_state(
             boot["driver_version"],
             boot["kernel"],
             boot["firmware"],
             boot["sm_clock_cap_mhz"],
             boot["protocol_version"],
             boot["recipe_id"],
-            " ".join(_shape(row) for row in medians if row["workload"] in shapes),
+            " ".join(_shape(row) for row in medians if row["workload"] in unlike),
         ),
         flags=frozenset(flag for flag, raised in flags.items() if raised),
     )
 
 
-_node_state = lru_cache(maxsize=4096)(NodeState)
+node_state = lru_cache(maxsize=4096)(NodeState)
 """Boots under one state share the object: comparing them is then free."""
 
 
@@ -164,12 +214,11 @@ def metrics_of(boot: Row, medians: Sequence[Row]) -> dict[str, float]:
     return metrics
 
 
-def _shapes_that_changed(medians: Sequence[Row]) -> frozenset[str]:
-    """Workloads that had different token counts under one name: only these tell two states of the prompts apart."""
-    shapes: dict[str, set[str]] = {}
-    for row in medians:
-        shapes.setdefault(row["workload"], set()).add(_shape(row))
-    return frozenset(workload for workload, seen in shapes.items() if len(seen) > 1)
+def _unlike(shapes: Iterable[Iterable[Shape]]) -> frozenset[str]:
+    seen: dict[str, set[str]] = {}
+    for workload, shape in chain.from_iterable(shapes):
+        seen.setdefault(workload, set()).add(shape)
+    return frozenset(workload for workload, several in seen.items() if len(several) > 1)
 
 
 def _shape(row: Row) -> str:
@@ -186,7 +235,7 @@ def _rows(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def exclusions_json(history: StoredHistory, excluded: Mapping[Exclusion, int]) -> str:
+def exclusions_json(counts: Iterable[Mapping[Exclusion, int]]) -> str:
     """Everything that was left out of judging a history, counted, as JSON."""
-    both = Counter(history.left_out) + Counter(excluded)
-    return json.dumps({str(reason): number for reason, number in sorted(both.items())})
+    total = sum((Counter(one) for one in counts), Counter[Exclusion]())
+    return json.dumps({str(reason): number for reason, number in sorted(total.items())})

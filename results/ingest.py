@@ -78,10 +78,11 @@ def _store(connection: Connection, contents: Sequence[BootContent]) -> None:
             _insert(connection, rows.table, _columns(records), replace=False)
     derive_numbers(connection, ids)
     runs = [content.summary.run for content in contents]
-    stale = {history_id_of(series_key_of(run)) for run in runs if run.outcome is not None or run.run_id in known}
-    stale |= {history_id for _, history_id, *_ in before if history_id is not None}
-    stale |= drop_unused(connection, {(engine, version) for *_, engine, version in before})
-    mark_stale(connection, stale | add_versions(connection, ((run.engine, run.engine_version) for run in runs)))
+    stale = {(history_id_of(series_key_of(run)), run.engine_version) for run in runs if run.outcome is not None or run.run_id in known}
+    stale |= {(history_id, version) for _, history_id, _, version in before if history_id is not None}
+    mark_stale(connection, stale)
+    mark_whole(connection, drop_unused(connection, {(engine, version) for *_, engine, version in before}))
+    mark_whole(connection, add_versions(connection, ((run.engine, run.engine_version) for run in runs)))
 
 
 def derive_numbers(connection: Connection, run_ids: Sequence[str]) -> None:
@@ -92,18 +93,24 @@ def derive_numbers(connection: Connection, run_ids: Sequence[str]) -> None:
     connection.execute(f"INSERT INTO boot_facts SELECT * FROM boot_facts_of_rows {wanted}", span)
 
 
-def mark_stale(connection: Connection, history_ids: Iterable[str]) -> None:
-    """Remember that these histories have to be judged anew."""
-    ids = sorted(set(history_ids))
-    if ids:
-        connection.execute("INSERT OR IGNORE INTO stale_histories SELECT unnest(?)", [ids])
+def mark_stale(connection: Connection, changed: Iterable[tuple[str, str | None]]) -> None:
+    """Remember that these histories have to be judged anew, because of boots of these versions (None: of any)."""
+    rows = sorted(set(changed), key=lambda row: (row[0], row[1] or ""))
+    if rows:
+        histories, versions = (list(column) for column in zip(*rows, strict=True))
+        connection.execute("INSERT INTO stale_histories SELECT unnest(?), unnest(?::VARCHAR[])", [histories, versions])
+
+
+def mark_whole(connection: Connection, history_ids: Iterable[str]) -> None:
+    """Remember that all of these histories has to be judged anew."""
+    mark_stale(connection, ((history, None) for history in history_ids))
 
 
 def derive_all(connection: Connection, *, numbers: bool) -> None:
     """After a migration: fill what is derived from the rows, if `numbers` says that it is not there yet, and have all cells judged."""
     if numbers:
         _derive_names_and_numbers(connection)
-    mark_stale(connection, (row[0] for row in connection.execute("SELECT DISTINCT history_id FROM runs").fetchall()))
+    mark_whole(connection, (row[0] for row in connection.execute("SELECT DISTINCT history_id FROM runs").fetchall()))
 
 
 def _derive_names_and_numbers(connection: Connection) -> None:
@@ -167,21 +174,21 @@ def forget_kept(connection: Connection, kind: type[Any], ids: Sequence[str]) -> 
     connection.execute(f"DELETE FROM {table} WHERE {key} IN (SELECT unnest(?))", [list(ids)])
 
 
-def _concerned(connection: Connection, kind: type[Any], ids: Sequence[str], new: Sequence[Any]) -> set[str]:
-    """Histories whose verdicts may change with these records."""
+def _concerned(connection: Connection, kind: type[Any], ids: Sequence[str], new: Sequence[Any]) -> set[tuple[str, str | None]]:
+    """Histories whose verdicts may change with these records, and the versions of the boots concerned."""
     if kind is SessionRecord:
         void = {record.session_id: record.void for record in new}
         before = dict(
             connection.execute("SELECT session_id, void FROM sessions WHERE session_id IN (SELECT unnest(?))", [list(ids)]).fetchall()
         )
         changed = [session_id for session_id in ids if void.get(session_id, False) != before.get(session_id, False)]
-        rows = connection.execute("SELECT DISTINCT history_id FROM runs WHERE session_id IN (SELECT unnest(?))", [changed]).fetchall()
-        return {row[0] for row in rows}
+        sql = "SELECT DISTINCT history_id, engine_version FROM runs WHERE session_id IN (SELECT unnest(?))"
+        return set(connection.execute(sql, [changed]).fetchall())
     if kind is IgnoreRecord:
         columns = "engine, recipe_name, backend_name, node_id"
         rows = connection.execute(f"SELECT {columns} FROM ignores WHERE finding_id IN (SELECT unnest(?))", [list(ids)]).fetchall()
         rows += [(note.engine, note.recipe_name, note.backend_name, note.node_id) for note in new]
-        return {history_id_of(_key_of_note(*row)) for row in rows}
+        return {(history_id_of(_key_of_note(*row)), None) for row in rows}
     return set()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 _HERE = Path(__file__).parent
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 def schema_version(connection: duckdb.DuckDBPyConnection) -> int:

@@ -1,4 +1,4 @@
--- The tables of Sparkproof, version 5 (views: views.sql). Null means "not measured"; 0 is a measurement.
+-- The tables of Sparkproof, version 6 (views: views.sql). Null means "not measured"; 0 is a measurement.
 -- Field meanings and units: results/records.py. Every raw repeat is a row. Tables below the line DERIVED hold nothing that the rows above do
 -- not say: they are filled at ingest so that no page has to compute, and `sparkproof rebuild` fills them alike.
 
@@ -382,6 +382,7 @@ CREATE TABLE histories (
 );
 
 -- One row per history and release from its first to its newest one: pass and fail, and the word for the matrix (headline).
+-- evidence: the boots that it was made of, as the rule saw them (results/settled.py).
 CREATE TABLE verdicts (
     history_id VARCHAR NOT NULL,
     release VARCHAR NOT NULL,
@@ -468,5 +469,5 @@ CREATE TABLE findings (
     last_started_at TIMESTAMPTZ
 );
 
--- Histories whose verdicts are older than their boots; empty but for a moment.
-CREATE TABLE stale_histories (history_id VARCHAR PRIMARY KEY);
+-- Histories whose verdicts are older than their boots of these versions (null: of any); empty but for a moment.
+CREATE TABLE stale_histories (history_id VARCHAR NOT NULL, version VARCHAR);

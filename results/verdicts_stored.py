@@ -14,11 +14,11 @@ from typing import Any
 
 import duckdb
 
-from results.history import Row, StoredHistory, cell_histories, exclusions_json
+from results.history import Row, Standing, StoredHistory, cell_histories, exclusions_json
 from results.ingest import insert_rows
-from results.settled import Former, rule
+from results.settled import Former, Touched, evidence_text
 from results.verdict.cell import CellVerdict, ReleaseVerdict, judge_admitted
-from results.verdict.facts import AdmittedHistory, SeriesKey, VerdictInputError, admit, evidence_of
+from results.verdict.facts import AdmittedHistory, SeriesKey, StandingChangedError, VerdictInputError, admit, parse_time
 from results.verdict.findings import OUTCOME, Finding, Ignore, findings_of
 from results.verdict.metrics import LAUNCH_BOUND, metric_of
 from results.verdict.segments import segment
@@ -30,84 +30,133 @@ CHUNK = 200
 _TABLES = ("verdicts", "number_verdicts", "levels", "findings", "histories")
 _Rows = dict[str, list[dict[str, Any]]]
 _Measured = dict[tuple[str, str], list[float]]
+_Notes = Mapping[SeriesKey, Sequence[Ignore]]
+_NOTHING = Standing(0, (), {}, frozenset(), (), frozenset(), {}, None)
 
 
 def refresh_stale(connection: duckdb.DuckDBPyConnection, limit: int | None = None) -> int:
     """Judge stale histories anew (at most `limit`), inside the caller's transaction. Returns how many were."""
-    found = connection.execute("SELECT history_id FROM stale_histories ORDER BY history_id LIMIT ?", [limit or 2**62]).fetchall()
-    ids = [row[0] for row in found]
+    sql = "SELECT history_id, list(version) FROM stale_histories GROUP BY history_id ORDER BY history_id LIMIT ?"
+    touched = dict(connection.execute(sql, [limit or 2**62]).fetchall())
+    ids = list(touched)
     for start in range(0, len(ids), CHUNK):
-        refresh(connection, ids[start : start + CHUNK])
+        refresh(connection, {history: touched[history] for history in ids[start : start + CHUNK]})
     return len(ids)
 
 
-def refresh(connection: duckdb.DuckDBPyConnection, history_ids: Sequence[str]) -> None:
-    """Judge these histories anew and replace their rows."""
-    ids = list(history_ids)
+def refresh(connection: duckdb.DuckDBPyConnection, touched: Touched) -> None:
+    """Judge these histories anew, as far as their changed boots reach, and replace their rows."""
+    ids = list(touched)
     rows: _Rows = {table: [] for table in _TABLES}
     notes = _notes(connection)
     former = Former.read(connection, ids)
-    for history in cell_histories(connection, ids).values():
-        for table, new in _judged(history, notes, former).items():
-            rows[table].extend(new)
-    former.forget_unsettled(connection)
+    standing = former.standing(connection, touched)
+    whole = {history for history in ids if history not in standing}
+    found = cell_histories(connection, ids, standing=standing)
+    for history_id in sorted(standing):
+        try:
+            _add(rows, _judged(found[history_id], notes, former, standing[history_id]))
+        except (KeyError, StandingChangedError, VerdictInputError):
+            del standing[history_id]
+    again = [history for history in ids if history not in whole and history not in standing]
+    found |= cell_histories(connection, again)
+    for history_id in (*sorted(whole), *again):
+        if history_id in found:
+            _add(rows, _judged_whole(found[history_id], notes, former))
+    former.forget(connection, standing)
     for table in _TABLES:
-        if table != "number_verdicts":
+        if table not in ("verdicts", "number_verdicts"):
             connection.execute(f"DELETE FROM {table} WHERE history_id IN (SELECT unnest(?))", [ids])
         if rows[table]:
             insert_rows(connection, table, rows[table])
     connection.execute("DELETE FROM stale_histories WHERE history_id IN (SELECT unnest(?))", [ids])
 
 
-def _judged(history: StoredHistory, notes: Mapping[SeriesKey, Sequence[Ignore]], former: Former) -> _Rows:
+def _add(rows: _Rows, new: _Rows) -> None:
+    for table, some in new.items():
+        rows[table].extend(some)
+
+
+def _judged_whole(history: StoredHistory, notes: _Notes, former: Former) -> _Rows:
     try:
-        admitted = admit(history.history)
-        evidence = {release: f"{rule()}-{evidence_of(boots)}" for release, boots in admitted.boots.items()}
-        settled = former.settle(history.history_id, admitted.releases, evidence)
-        cell = judge_admitted(admitted, settled)
+        return _judged(history, notes, former, _NOTHING)
     except VerdictInputError as error:
-        return {"histories": [_history_row(history, None, None, str(error))]}
+        return {"histories": [_history_row(history, _NOTHING, None, None, str(error))]}
+
+
+def _judged(history: StoredHistory, notes: _Notes, former: Former, standing: Standing) -> _Rows:
+    """Rows of what does not stand. Raises StandingChangedError when more would have to be judged, VerdictInputError."""
+    if standing.unlike - {history.unlike}:
+        raise StandingChangedError("a workload was given other token counts, or is alike again")
+    admitted = admit(history.history, standing.boots, standing.clock_went_back)
+    cell = judge_admitted(admitted, standing.verdicts)
+    new = cell.releases[len(standing.verdicts) :]
     by_release: dict[str, list[Row]] = {}
     for row in history.rows:
         by_release.setdefault(history.release_of.get(row["engine_version"], ""), []).append(row)
-    measured = _measured(history, admitted)
-    findings = findings_of(cell, notes.get(cell.series, ()))
+    measured = _measured(history, admitted, new)
+    medians = {**former.medians.get(history.history_id, {}), **{key: median(values) for key, values in measured.items()}}
+    exclusions = exclusions_json([standing.left_out, *history.left_out.values(), *admitted.left_out.values()])
     return {
-        "histories": [_history_row(history, cell, exclusions_json(history, cell.exclusions), None)],
-        "verdicts": [{**row, "evidence": evidence[row["release"]]} for row in _verdict_rows(history.history_id, cell, by_release)],
-        "number_verdicts": [
-            row
-            for release in cell.releases
-            if release.release not in settled
-            for row in _number_rows(history.history_id, release, measured)
+        "histories": [_history_row(history, standing, cell, exclusions, None)],
+        "verdicts": [
+            {**row, "evidence": evidence_text(history, admitted, row["release"])}
+            for row in _verdict_rows(history.history_id, new, by_release, standing.last_good)
         ],
-        "levels": _level_rows(history.history_id, cell, measured),
-        "findings": [_finding_row(history.history_id, finding, cell, by_release) for finding in findings],
+        "number_verdicts": [row for release in new for row in _number_rows(history.history_id, release, measured)],
+        "levels": _level_rows(history.history_id, cell, medians),
+        "findings": [
+            _finding_row(history.history_id, finding, cell, by_release)
+            | (_last_run(former, finding) if finding.release in standing.boots else {})
+            for finding in findings_of(cell, notes.get(cell.series, ()))
+        ],
     }
 
 
-def _history_row(history: StoredHistory, cell: CellVerdict | None, exclusions: str | None, error: str | None) -> dict[str, Any]:
+def _last_run(former: Former, finding: Finding) -> dict[str, Any]:
+    run, started = former.last_runs[finding.finding_id]
+    return {"last_run_id": run, "last_started_at": started}
+
+
+def _history_row(
+    history: StoredHistory, standing: Standing, cell: CellVerdict | None, exclusions: str | None, error: str | None
+) -> dict[str, Any]:
     rows = history.rows
     newest = cell.newest if cell else None
+    ends = [boot for boots in standing.boots.values() if boots for boot in (boots[0], boots[-1])]
+    started = [rows[0]["started_at"], rows[-1]["started_at"], *(parse_time(boot.started_at) for boot in ends)]
     return {
         "history_id": history.history_id,
         **{name: rows[0][name] for name in ("engine", "distribution", "recipe_name", "backend_name", "node_id")},
-        "recipe_id": next((row["recipe_id"] for row in reversed(rows) if row["recipe_id"] is not None), None),
-        "boots": len(rows),
+        "recipe_id": _newest_recipe(rows, standing),
+        "boots": len(rows) + sum(map(len, standing.boots.values())),
         "newest_release": newest.release if newest else None,
         "last_passing": cell.last_passing if cell else None,
-        "first_started_at": rows[0]["started_at"],
-        "last_started_at": rows[-1]["started_at"],
+        "first_started_at": min(started),
+        "last_started_at": max(started),
         "not_releases": list(cell.not_releases) if cell else None,
         "exclusions": exclusions,
         "error": error,
     }
 
 
-def _verdict_rows(history_id: str, cell: CellVerdict, by_release: Mapping[str, Sequence[Row]]) -> list[dict[str, Any]]:
+def _newest_recipe(rows: Sequence[Row], standing: Standing) -> str | None:
+    """Of the last boot that knows its recipe; in each standing release the boots are in the order they started."""
+    known = [(row["started_at"], row["run_id"], row["recipe_id"]) for row in rows if row["recipe_id"] is not None]
+    for boots in standing.boots.values():
+        last = next((boot for boot in reversed(boots) if boot.node_state.recipe_revision is not None), None)
+        if last is not None:
+            known.append((parse_time(last.started_at), last.run_id, last.node_state.recipe_revision))
+    return max(known)[2] if known else None
+
+
+def _verdict_rows(
+    history_id: str, releases: Sequence[ReleaseVerdict], by_release: Mapping[str, Sequence[Row]], good: tuple[str, float | None] | None
+) -> list[dict[str, Any]]:
+    """`good`: the last passing release before these, and its decode rate."""
     rows: list[dict[str, Any]] = []
-    last_good: dict[str, Any] | None = None
-    for release in cell.releases:
+    last_good: dict[str, Any] | None = {"release": good[0], "decode_tok_s": good[1]} if good else None
+    for release in releases:
         row = _verdict_row(history_id, release, by_release.get(release.release, ()), last_good)
         rows.append(row)
         if release.outcome.state is Outcome.PASS:
@@ -184,12 +233,12 @@ def _number_rows(history_id: str, release: ReleaseVerdict, measured: _Measured) 
         }
 
 
-def _level_rows(history_id: str, cell: CellVerdict, measured: _Measured) -> list[dict[str, Any]]:
+def _level_rows(history_id: str, cell: CellVerdict, known: Mapping[tuple[str, str], float]) -> list[dict[str, Any]]:
     """Bands over the medians of the passing releases, node states mixed: a band shows what was measured, a verdict says why."""
     rows: list[dict[str, Any]] = []
     for name in sorted({name for release in cell.releases for name in release.numbers}):
         releases = [release.release for release in cell.releases if name in release.numbers]
-        medians = [median(measured[release, name]) for release in releases]
+        medians = [known[release, name] for release in releases]
         for band in segment(medians) if min(medians) > 0 else ():
             rows.append(
                 {
@@ -237,14 +286,14 @@ def _notes(connection: duckdb.DuckDBPyConnection) -> dict[SeriesKey, list[Ignore
     return notes
 
 
-def _measured(history: StoredHistory, admitted: AdmittedHistory) -> _Measured:
-    """By release and series, the numbers that entered the verdict, as they were measured (a verdict counts none below its resolution)."""
+def _measured(history: StoredHistory, admitted: AdmittedHistory, releases: Iterable[ReleaseVerdict]) -> _Measured:
+    """By release (of these) and series, the numbers that entered the verdict, as measured (a verdict counts none below its resolution)."""
     raw = {boot.run_id: boot.metrics for boot in history.history.boots}
     measured: _Measured = {}
-    for release, boots in admitted.boots.items():
-        for boot in boots:
+    for release in releases:
+        for boot in admitted.boots[release.release]:
             for name in boot.metrics:
-                measured.setdefault((release, name), []).append(raw[boot.run_id][name])
+                measured.setdefault((release.release, name), []).append(raw[boot.run_id][name])
     return measured
 
 

@@ -305,6 +305,12 @@ WITH sizes AS (
             AS latent_values
     FROM recipes
 ),
+probes AS (  -- a subquery for each row instead is worked out over all boots whenever one is asked for
+    SELECT run_id, max(bandwidth_gb_s) AS bandwidth_gb_s, max(100 * bandwidth_gb_s / percent_of_nominal) AS nominal_gb_s
+    FROM health
+    WHERE bandwidth_gb_s > 0
+    GROUP BY run_id
+),
 reads AS (
     SELECT
         r.run_id,
@@ -325,13 +331,13 @@ reads AS (
                 WHEN kv_cache_dtype IN ('auto', 'bfloat16', 'bf16', 'float16') THEN 16 ELSE 0 END / 8 AS BIGINT
         ) AS kv_bytes,
         s.active_bytes + coalesce(kv_bytes, 0) AS bytes_per_token,
-        (SELECT max(h.bandwidth_gb_s) FROM health h WHERE h.run_id = r.run_id AND h.bandwidth_gb_s > 0) AS bandwidth_gb_s,
-        (SELECT max(100 * h.bandwidth_gb_s / h.percent_of_nominal) FROM health h WHERE h.run_id = r.run_id AND h.bandwidth_gb_s > 0)
-            AS nominal_gb_s,
+        p.bandwidth_gb_s,
+        p.nominal_gb_s,
         coalesce(list_bool_or(list_transform(r.command, lambda argument: argument LIKE '--speculative%')), false) AS speculative
     FROM runs r
     JOIN stored_medians m ON m.run_id = r.run_id AND m.concurrency = 1 AND NOT m.launch_bound AND m.decode_tok_s IS NOT NULL
     JOIN sizes s ON s.recipe_id = r.recipe_id AND s.active_bytes >= 268435456
+    LEFT JOIN probes p ON p.run_id = r.run_id
 )
 SELECT
     *,

@@ -44,6 +44,7 @@ def diagnose(engine: str, version: str, log: Path, kind: Outcome, reason: str) -
         return BootDiagnosis(kind, reason, excerpt="\n".join(plain(read_end(log)).splitlines()[-_END_LINES:]) or None)
     outcome = found.outcome if kind is Outcome.CRASH and found.outcome is not None else kind
     issues = ", ".join(f"{issue.repo}#{issue.number}" for issue in cited([found.source])[:_MOST_ISSUES])
+    reason = reason.rstrip(".")
     sentence = f"{reason}. {found.meaning} Its log says: {plain(found.excerpt, 300)}{f' (reported: {issues})' if issues else ''}"
     return BootDiagnosis(outcome, sentence, found.signature, _around(log, found.line_no))
 

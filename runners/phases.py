@@ -97,7 +97,7 @@ def _check_memory(boot: Boot, expressed: Expressed) -> None:
     if fit is None:
         return
     if fit.refused:
-        raise PhaseFailure(Outcome.UNSUPPORTED, f"does not fit: {fit.sentence}")
+        raise PhaseFailure(Outcome.UNSUPPORTED, fit.sentence)
     if fit.worth_a_warning:
         boot.recorder.warn(fit.sentence)
 

@@ -1,7 +1,7 @@
 """The scripted server in the clothes of `python -m vllm.entrypoints.openai.api_server`, knowing the dense canary's golden answers.
 
 `SCRIPTED_AS` chooses a script of `tests/scripted_script.py`; `SCRIPTED_BOOT` a misbehaviour around serving (see `_before_serving`);
-`SCRIPTED_BROKEN` names the planted version whose answers are a flood of one token.
+`SCRIPTED_BROKEN` names the planted version, or the served model, whose answers are a flood of one token.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ def main() -> None:
     known = known_answers()
     own = os.environ.get("SCRIPTED_OWN_VERSION", "0.32.0")
     profile = Profile("vllm", os.environ.get("SCRIPTED_VERSION", own), options.served_model_name, options.max_model_len)
+    broken = os.environ.get("SCRIPTED_BROKEN") in (own, options.served_model_name)
     server = ScriptedServer(
-        SCRIPTS["flood" if own == os.environ.get("SCRIPTED_BROKEN") else os.environ.get("SCRIPTED_AS", "good")],
+        SCRIPTS["flood" if broken else os.environ.get("SCRIPTED_AS", "good")],
         profile=profile,
         answer=lambda prompt, max_tokens: known.get(prompt) or counting_answer(prompt, max_tokens),
         port=options.port,

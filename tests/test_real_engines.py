@@ -21,7 +21,42 @@ from suites.canaries import corrupt, zoo
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 VLLM, SGLANG = "vllm==0.32.0", "sglang==0.5.14"
-SHAPE = "shape-tiny-llama-3.1-8b"
+LLAMA, GEMMA, MOE, GPT_OSS, QWEN35 = (
+    f"shape-tiny-{name}" for name in ("llama-3.1-8b", "gemma3-270m", "qwen3-30b-a3b", "gpt-oss-20b", "qwen3.5-35b-a3b")
+)
+IN_FP8, IN_NVFP4 = (tuple(f"{shape}-{form}" for shape in (LLAMA, MOE, QWEN35)) for form in ("fp8", "nvfp4"))
+TINY = (LLAMA, GEMMA, MOE, GPT_OSS, QWEN35, *IN_FP8, *IN_NVFP4)
+"""Every tiny shape but those of gpt-oss-120b and Qwen3.5-122B-A10B, whose configurations are those of their smaller sisters."""
+SERVED = {VLLM: {LLAMA, GEMMA, MOE, QWEN35}, SGLANG: {LLAMA, GEMMA, MOE}}
+REFUSED = {
+    VLLM: {
+        GPT_OSS: "No MXFP4 MoE backend supports the deployment configuration",
+        **dict.fromkeys((*IN_FP8, *IN_NVFP4), "vLLM has no kernel for this weight format on a CPU"),
+    },
+    SGLANG: {
+        QWEN35: "Qwen3_5ForCausalLM has no SGlang implementation",
+        **dict.fromkeys((GPT_OSS, *IN_FP8, *IN_NVFP4), "computes unquantised weights only"),
+    },
+}
+"""What each engine does not serve on a CPU, and words of the reason."""
+TINY_SUITE = """
+name = "tiny"
+context = [1024]
+
+[[workloads]]
+name = "decode_c1"
+prompt_tokens = 128
+completion_tokens = 256
+concurrency = 1
+repeats = 2
+
+[[workloads]]
+name = "short_c8"
+prompt_tokens = 64
+completion_tokens = 16
+concurrency = 8
+repeats = 1
+"""
 LONGEST_S = 2400
 
 pytestmark = pytest.mark.engine
@@ -50,22 +85,36 @@ def _run(store: Store, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("engine", [VLLM, SGLANG])
-def test_a_release_passes_the_gate_of_the_dense_canary_and_is_timed_with_a_shape_it_vouches_for(store: Store, engine: str) -> None:
-    code, shown = _run(store, "--engine", engine, "--model", "canary-dense", "--model", SHAPE, "--repeats", "2")
-    cell, shape = shown["cells"]
-    assert (code, cell["outcome"]) == (0, "pass"), cell["reason"]
-    assert (cell["gate_matched"], cell["gate_prompts"]) == (89, 89)
-    assert cell["decode_tok_s"]["count"] == 2
-    assert cell["launch_bound"]
-    run = store.query("SELECT * FROM runs WHERE run_id = ?", [cell["run_ids"][0]])[0]
+def test_a_release_passes_the_gate_of_the_dense_canary_and_every_tiny_shape_is_timed_or_refused_with_a_reason(
+    store: Store, engine: str, tmp_path: Path
+) -> None:
+    """One session for each engine: a canary vouches for all shapes of its kernels."""
+    suite = tmp_path / "tiny.toml"
+    suite.write_text(f"recipes = {json.dumps(['canary-dense', *TINY])}{TINY_SUITE}")
+    code, shown = _run(store, "--engine", engine, "--suite", str(suite), "--no-controls")
+    cells = {cell["recipe_name"]: cell for cell in shown["cells"]}
+    canary = cells["canary-dense"]
+    assert canary["outcome"] == "pass", canary["reason"]
+    assert (canary["gate_matched"], canary["gate_prompts"]) == (89, 89)
+    assert (canary["decode_tok_s"]["count"], canary["launch_bound"]) == (2, True)
+    run = store.query("SELECT * FROM runs WHERE run_id = ?", [canary["run_ids"][0]])[0]
     assert run["server_version"].startswith(engine.partition("==")[2])
     assert run["max_model_len"] == 2048
     assert run["kv_cache_tokens"] > 2048
     assert abs(run["engine_token_count"] - run["client_token_count"]) <= 0.02 * run["client_token_count"]
-    assert (shape["recipe_name"], shape["outcome"], shape["weights"]) == (SHAPE, "pass", "dummy"), shape["reason"]
-    assert (shape["decode_tok_s"]["count"], shape["gate_prompts"]) == (2, 0)
-    samples = store.query("SELECT completion_tokens, flags, valid FROM samples WHERE run_id = ? AND NOT cold", [shape["run_ids"][0]])
-    assert all(s["valid"] and s["completion_tokens"] == 256 and "weights=dummy" in s["flags"] for s in samples)
+
+    outcomes = {name: (cells[name]["outcome"], cells[name]["reason"]) for name in TINY}
+    served = {name for name, (outcome, _) in outcomes.items() if outcome == "pass"}
+    assert served == SERVED[engine], outcomes
+    for name, words in REFUSED[engine].items():
+        assert outcomes[name][0] == "unsupported" and words in outcomes[name][1], outcomes[name]
+    assert served | set(REFUSED[engine]) == set(TINY)
+    assert code == 1, "what was asked for by name and is not supported"
+    for name in served:
+        assert (cells[name]["weights"], cells[name]["decode_tok_s"]["count"], cells[name]["gate_prompts"]) == ("dummy", 2, 0)
+        samples = store.query("SELECT * FROM samples WHERE run_id = ? AND NOT cold", [cells[name]["run_ids"][0]])
+        assert {(s["workload"], s["completion_tokens"]) for s in samples} == {("decode_c1", 256), ("short_c8", 16)}
+        assert all(s["valid"] and "weights=dummy" in s["flags"] for s in samples)
 
 
 def test_one_nan_weight_is_incoherent_and_nothing_is_timed(store: Store, tmp_path: Path) -> None:

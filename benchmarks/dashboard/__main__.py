@@ -3,8 +3,9 @@
 Every time is taken by the page's own clock (`watch.js`), frame by frame. First paint: from the navigation of a fresh browser profile
 (nothing cached) until the script has ended and every table and chart is drawn; `first_content_s` is when the heading stands.
 Interaction: from the key, the click or Back until the same holds again for its answer; each repeat asks for something that was not
-asked before, where there is such a thing. A blank page of Streamlit alone is measured, too, because part of a first paint is
-Streamlit's. The server is started once; each page is opened once before it is measured unless `--cold` is given.
+asked before, where there is such a thing; it comes `LOOKED_S` after the page was drawn. Streamlit alone is measured, too, because part of
+every time is Streamlit's: the paint of a blank page, a choice whose answer is one line, and the way from one empty page to another. The
+server is started once; each page is opened once before it is measured unless `--cold` is given.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from results.store import Store
 from tests.dashboard.browser import browsing, serving, started, visiting
 
 FIRST_PAINT_GOAL_S, INTERACTION_GOAL_S = 2.0, 0.5
+LOOKED_S = 1.5
+"""How long the visitor looks at a page before doing something; meanwhile the browser loads what charts need."""
 
 Act = Callable[[Page, int], None]
 _WATCH = Path(__file__).with_name("watch.js").read_text(encoding="utf-8")
@@ -62,6 +65,10 @@ def main() -> None:
             for name, own in INTERACTIONS.items():
                 found["interaction_s"][name] = _interaction(browser, url, *own, asked.repeats)
                 sys.stderr.write(f"{name}: {found['interaction_s'][name]}\n")
+        with _bare() as url, browsing() as browser:
+            found["bare_streamlit_interaction_s"] = {
+                name: _interaction(browser, url, *own, asked.repeats) for name, own in BARE_INTERACTIONS.items()
+            }
     sys.stdout.write(json.dumps(found, indent=1) + "\n" if asked.json else _table(found))
 
 
@@ -102,6 +109,29 @@ def _blank() -> Iterator[str]:
             yield url
 
 
+_CHOICE = """import streamlit as st
+st.title("Choice")
+st.query_params["n"] = st.selectbox("One of", list("abcdefghij"), key="n")
+st.text(st.query_params["n"])
+if st.button("Other"):
+    st.switch_page("other.py")
+"""
+_NAVIGATION = """import streamlit as st
+st.navigation([st.Page("choice.py", default=True), st.Page("other.py")], position="top").run()
+"""
+
+
+@contextmanager
+def _bare() -> Iterator[str]:
+    """Streamlit with two pages: one choice and its answer in one line, and a heading."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        for name, script in {"choice": _CHOICE, "other": 'import streamlit as st\nst.title("Other")\n', "main": _NAVIGATION}.items():
+            (folder / f"{name}.py").write_text(script, encoding="utf-8")
+        with started(lambda port: ["-m", "streamlit", "run", str(folder / "main.py"), *options("127.0.0.1", port)], folder) as url:
+            yield url
+
+
 def _paints(browser: Browser, url: str, page: str, repeats: int, cold: bool) -> list[tuple[float, float]]:
     times = [_paint(browser, f"{url}/{'' if page == 'today' else page}") for _ in range(repeats + (0 if cold else 1))]
     return times if cold else times[1:]
@@ -130,6 +160,7 @@ def _interaction(browser: Browser, url: str, address: str, act: Act, repeats: in
         for turn in range(repeats):
             visit.page.goto(f"{url}/{address}", wait_until="commit")
             _drawn(visit.page)
+            visit.page.wait_for_timeout(1000 * LOOKED_S)
             visit.page.evaluate(f"window.__watch.moves = {'false' if act is _rows else 'true'}")
             act(visit.page, turn)
             _drawn(visit.page)
@@ -208,6 +239,12 @@ INTERACTIONS: dict[str, tuple[str, Act]] = {
 }
 
 
+BARE_INTERACTIONS: dict[str, tuple[str, Act]] = {
+    "a choice": ("", _chosen(0)),
+    "to another page": ("", lambda page, turn: page.get_by_role("button", name="Other").click()),
+}
+
+
 def _table(found: dict[str, Any]) -> str:
     blank = statistics.median(found["blank_streamlit_s"])
     lines = [
@@ -222,10 +259,11 @@ def _table(found: dict[str, Any]) -> str:
         lines.append(
             f"  {page:26} {middle:6.2f}   {max(times):6.2f}   {heading:8.2f}   {middle / blank:9.2f} x{_missed(middle, FIRST_PAINT_GOAL_S)}"
         )
-    lines += ["", f"{'interaction (s)':28} median    worst"]
-    for name, times in found["interaction_s"].items():
-        middle = statistics.median(times)
-        lines.append(f"  {name:26} {middle:6.2f}   {max(times):6.2f}{_missed(middle, INTERACTION_GOAL_S)}")
+    for title, kind in (("interaction (s)", "interaction_s"), ("Streamlit alone (s)", "bare_streamlit_interaction_s")):
+        lines += ["", f"{title:28} median    worst"]
+        for name, times in found[kind].items():
+            middle = statistics.median(times)
+            lines.append(f"  {name:26} {middle:6.2f}   {max(times):6.2f}{_missed(middle, INTERACTION_GOAL_S)}")
     return "\n".join([*lines, ""])
 
 

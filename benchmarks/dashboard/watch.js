@@ -6,8 +6,16 @@ window.__watch = { asked: true, acted: 0, content: null, drawn: null, moves: fal
   // What a person did last. The answer counts only after the page has asked the server something and, if it moves, has another address:
   // a click that leads to another page asks twice.
   const act = (event) =>
-    Object.assign(watch, { acted: performance.now(), asked: false, drawn: null, from: event.type === "popstate" ? "" : location.href });
+    event.isTrusted && Object.assign(watch, { acted: performance.now(), asked: false, drawn: null, from: event.type === "popstate" ? "" : location.href });
   for (const kind of ["pointerdown", "keydown", "input", "popstate"]) addEventListener(kind, act, true);
+  // An answer of a few lines comes and goes between two states of the page: any word of the server is an answer, the last one counts.
+  const Socket = window.WebSocket;
+  window.WebSocket = class extends Socket {
+    constructor(...where) {
+      super(...where);
+      this.addEventListener("message", () => watch.acted && Object.assign(watch, { asked: true, drawn: null }));
+    }
+  };
   const isDrawn = () => {
     if (state() !== "notRunning" || !document.querySelector("h1") || (watch.moves && location.href === watch.from)) return false;
     if (document.querySelector("[data-testid=stSkeleton], [data-stale=true]")) return false;

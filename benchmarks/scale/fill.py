@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from benchmarks.scale.plan import BOOTS, DAYS_BETWEEN_RELEASES, ENGINES, FIRST_ROUND, World, broken, levels
 from results.engine_versions import add_versions
-from results.ingest import derive_numbers, mark_stale
+from results.ingest import derive_numbers, mark_whole
 from results.records import NodeRecord
 from results.series import history_id_of, node_state_row, series_key
 from results.store import Store
@@ -65,7 +65,7 @@ def fill(store: Store, world: World, say: Callable[[str], None]) -> None:
             say(f"wrote release {release + 1} of {world.releases}")
         connection.begin()
         add_versions(connection, [(engine, world.release(number)) for engine in ENGINES for number in range(world.releases)])
-        mark_stale(connection, filler.history.tolist())
+        mark_whole(connection, filler.history.tolist())
         connection.commit()
     judge(store, say)
 

@@ -1,4 +1,4 @@
-"""How fast boots go from their folders into a store: many at once, and one commit each."""
+"""How fast boots go from their folders into a store, verdicts included: whole cells at once, a night of many cells, one by one."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from results.store import Store
 from results.vocabulary import Outcome, Phase
 
 _START = datetime(2027, 3, 1, tzinfo=UTC)
+_RELEASES, _BOOTS = 40, 8
+"""Of each cell in a rebuild: what the made-up history has (plan.py)."""
 _NODE = NodeRecord("node-0", "spark 0", "NVIDIA GB10", "12.1", "620.95", "13.0", "6.14.0", memory_total_bytes=128 * 10**9)
 
 
@@ -32,17 +34,26 @@ class IngestSpeed:
 
 def make_folders(boots_root: Path, boots: int, samples: int, *, cells: int, first: int = 0) -> list[BootFolder]:
     """Folders of a new release, with `samples` samples each, over so many cells of node-0."""
-    folders: list[BootFolder] = []
-    for number in range(first, first + boots):
-        start = _START + timedelta(minutes=4 * number)
-        folder = BootFolder(boots_root, f"{start:%Y%m%dT%H%M%SZ}-{number:08x}")
-        folder.create()
-        _write(folder, start, number % cells, samples)
-        folders.append(folder)
-    return folders
+    return [_make_folder(boots_root, number, number % cells, "0.99.0", samples) for number in range(first, first + boots)]
 
 
-def _write(folder: BootFolder, start: datetime, cell: int, samples: int) -> None:
+def make_cells(boots_root: Path, cells: int, samples: int) -> int:
+    """Folders of whole cells: _BOOTS boots of each of _RELEASES releases. Returns how many."""
+    boots = [(release, cell) for release in range(_RELEASES) for _ in range(_BOOTS) for cell in range(cells)]
+    for number, (release, cell) in enumerate(boots):
+        _make_folder(boots_root, number, cell, f"0.{release + 1}.0", samples)
+    return len(boots)
+
+
+def _make_folder(boots_root: Path, number: int, cell: int, version: str, samples: int) -> BootFolder:
+    start = _START + timedelta(minutes=4 * number)
+    folder = BootFolder(boots_root, f"{start:%Y%m%dT%H%M%SZ}-{number:08x}")
+    folder.create()
+    _write(folder, start, cell, version, samples)
+    return folder
+
+
+def _write(folder: BootFolder, start: datetime, cell: int, version: str, samples: int) -> None:
     rid, moment = folder.run_id, start.isoformat()
     recipe, backend = f"{cell % 16:02d}", f"{cell // 16 % 12:02d}"
     run = RunRecord(
@@ -51,7 +62,7 @@ def _write(folder: BootFolder, start: datetime, cell: int, samples: int) -> None
         cell_id="cell",
         series_id="series",
         engine="vllm",
-        engine_version="0.99.0",
+        engine_version=version,
         distribution="venv",
         recipe_name=f"model-{recipe}",
         backend_name=f"backend-{backend}",
@@ -100,10 +111,20 @@ def _sample(run_id: str, number: int, samples: int) -> SampleRecord:
 
 
 def batch_speed(store: Store, boots: int, samples: int, *, cells: int, first: int = 0) -> IngestSpeed:
-    """Store so many new folders as `sparkproof import` and `rebuild` do."""
+    """Store so many new folders into what is there, as the end of a night or `sparkproof import` does."""
     make_folders(store.boots, boots, samples, cells=cells, first=first)
     wall, cpu = time.perf_counter(), time.process_time()
     report = store.ingest_pending()
+    if len(report.ingested) != boots:
+        raise RuntimeError(f"{len(report.ingested)} of {boots} folders were stored: {report.skipped}")
+    return IngestSpeed(boots, boots * samples, time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def rebuild_speed(store: Store, cells: int, samples: int) -> IngestSpeed:
+    """Make an empty store from the folders of so many whole cells, as `sparkproof rebuild` does."""
+    boots = make_cells(store.boots, cells, samples)
+    wall, cpu = time.perf_counter(), time.process_time()
+    report = store.rebuild()
     if len(report.ingested) != boots:
         raise RuntimeError(f"{len(report.ingested)} of {boots} folders were stored: {report.skipped}")
     return IngestSpeed(boots, boots * samples, time.perf_counter() - wall, time.process_time() - cpu)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
-from benchmarks.scale.ingest import IngestSpeed, batch_speed, commit_seconds
+from benchmarks.scale.ingest import IngestSpeed, batch_speed, commit_seconds, rebuild_speed
 from benchmarks.scale.questions import all_questions
 from results.compare import Question, compare
 from results.store import Store
@@ -39,10 +41,15 @@ class Timing:
 
 @dataclass(frozen=True)
 class IngestResult:
-    """Boots of 20 samples (the ratio of the goal) and of 63 (what the smoke suite leaves), and the commit of a single boot."""
+    """Whole cells at once (a rebuild), few boots in many cells (a night), and the commit of a single boot.
 
-    small: IngestSpeed
-    usual: IngestSpeed
+    Boots have 63 samples (what the smoke suite leaves) or 20 (the ratio of the goal).
+    """
+
+    rebuild_63: IngestSpeed
+    rebuild_20: IngestSpeed
+    night_63: IngestSpeed
+    night_20: IngestSpeed
     commit_s: float
 
 
@@ -76,11 +83,16 @@ def time_compare(store: Store, say: Callable[[str], None]) -> list[Timing]:
 
 
 def time_ingest(store: Store, boots: int) -> IngestResult:
-    """Store new boots of a new release into what is there."""
+    """Store `boots` boots of a new release into what is there, and about four times as many into an empty store."""
     batch_speed(store, 50, 20, cells=_CELLS, first=0)  # imports and pages in
+    cells = max(1, boots // 80)
+    with TemporaryDirectory(prefix="sparkproof-rebuild-") as folder:
+        whole = {samples: rebuild_speed(Store(Path(folder) / str(samples)), cells, samples) for samples in (63, 20)}
     return IngestResult(
-        small=batch_speed(store, boots, 20, cells=_CELLS, first=1_000),
-        usual=batch_speed(store, boots // 2, 63, cells=_CELLS, first=1_000_000),
+        rebuild_63=whole[63],
+        rebuild_20=whole[20],
+        night_63=batch_speed(store, boots, 63, cells=_CELLS, first=1_000_000),
+        night_20=batch_speed(store, boots, 20, cells=_CELLS, first=1_100_000),
         commit_s=median(commit_seconds(store, 11, 63, cells=_CELLS, first=2_000_000)),
     )
 

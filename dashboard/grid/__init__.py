@@ -6,6 +6,7 @@ nor a printer prints. Rule: one component of ours makes a plain HTML table in th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from dashboard import links
 from dashboard.shown import block, line
 
 _HERE = Path(__file__).parent
+_SCRIPTS = Path(st.__file__).parent / "static" / "static" / "js"
+_LATER = ("ArrowVegaLiteChart", "embed", "vega-interpreter", "DataFrame", "DownloadButton", "StreamlitSyntaxHighlighter")
+"""What Streamlit loads at the first chart and the first drawer of rows."""
 _CELL_LIMIT = 600
 _TEXT_LIMIT = 12_000
 
@@ -96,7 +100,9 @@ def grid(
     def noted() -> None:
         links.clicked(str(st.session_state[key].go))
 
-    clicked = _component()(key=key, data=data, on_go_change=noted)
+    # As bytes: Streamlit would write a dictionary out three times to know it again.
+    sent = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    clicked = _component()(key=key, data=sent, on_go_change=noted)
     if clicked.go:  # inside a fragment, which runs again without the rest of the page
         links.follow(str(clicked.go))
 
@@ -113,4 +119,10 @@ def _row(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 @st.cache_resource(show_spinner=False)
 def _component() -> Any:
     css, js = (_HERE / "grid.css").read_text(encoding="utf-8"), (_HERE / "grid.js").read_text(encoding="utf-8")
+    js = js.replace("const LATER = [];", f"const LATER = {json.dumps(modules_for_later())};", 1)
     return st.components.v2.component("sparkproof.grid", html='<div class="frame"></div>', css=css, js=js)
+
+
+def modules_for_later() -> list[str]:
+    """The file names of `_LATER` in this version of Streamlit; one that it does not have is left out."""
+    return [path.name for stem in _LATER for path in sorted(_SCRIPTS.glob(f"{stem}.*.js"))[:1]]

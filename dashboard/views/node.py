@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
 from dashboard import charts, links, source
@@ -27,7 +26,7 @@ _PER_BOOT = {
     "temperature_max_c": "Hottest, °C",
     "power_mean_w": "Power while timed, W",
     "sm_clock_median_mhz": "SM clock while timed, MHz",
-    "memory_gib": "Most memory in use, GiB",
+    "memory_used_max_bytes": "Most memory in use, GiB",
 }
 
 
@@ -137,11 +136,10 @@ def _health(node: str) -> None:
     if not found:
         quiet("The probe never ran on this node.", "health")
         return
-    frame = source.frame(question)
-    if frame["bandwidth_gb_s"].notna().any():
-        frame = frame.assign(started_at=frame["read_at"], outcome="pass")
+    probed = [{**row, "started_at": row["read_at"], "outcome": "pass"} for row in found if row["bandwidth_gb_s"] is not None]
+    if probed:
         title = "Memory bandwidth of the probe, GB/s"
-        st.vega_lite_chart(charts.by_boot(frame, "bandwidth_gb_s", title), key="probe", alt=title)
+        st.vega_lite_chart(charts.by_boot(probed, "bandwidth_gb_s", title), key="probe", alt=title)
     grid(
         "health",
         "What the probe and the sensors said, newest first",
@@ -178,16 +176,16 @@ def _reading(row: Row) -> list[Cell]:
 
 def _boots(node: str) -> None:
     question = node_page.telemetry(node)
-    frame = source.frame(question)
-    if frame.empty:
+    found = source.rows(question)
+    if not found:
         return
     st.header("During each boot")
-    frame = frame.assign(memory_gib=pd.to_numeric(frame["memory_used_max_bytes"]) / 2**30)
-    present = [name for name in _PER_BOOT if frame[name].notna().any()]
+    present = [name for name in _PER_BOOT if any(row[name] is not None for row in found)]
     for pair in (present[:2], present[2:]):
         if pair:
             for column, name in zip(st.columns(2), pair, strict=False):
-                column.vega_lite_chart(charts.by_boot(frame, name, _PER_BOOT[name]), key=f"boots_{name}", alt=_PER_BOOT[name])
+                scale = 1 / 2**30 if name.endswith("_bytes") else 1.0
+                column.vega_lite_chart(charts.by_boot(found, name, _PER_BOOT[name], scale), key=f"boots_{name}", alt=_PER_BOOT[name])
     missing = [title for name, title in _PER_BOOT.items() if name not in present]
     if missing:
         quiet(f"Not told by this node: {'; '.join(missing)}.", "per_boot")

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
 from dashboard import boot_files, charts, links, source
@@ -238,16 +237,17 @@ def _mapping(text: str | None) -> dict[str, str]:
 
 def _telemetry(run_id: str) -> None:
     question = run_page.table("resources", run_id)
-    frame = source.frame(question)
-    if frame.empty:
+    found = source.rows(question)
+    if not found:
         return
     st.header("Telemetry")
-    frame = frame.assign(memory_used_bytes=pd.to_numeric(frame["memory_used_bytes"]) / 2**30)
-    present = [name for name in _TELEMETRY if frame[name].notna().any()]
+    present = [name for name in _TELEMETRY if any(row[name] is not None for row in found)]
     for pair in (present[:2], present[2:4], present[4:]):
         if pair:
             for column, name in zip(st.columns(2), pair, strict=False):
-                column.vega_lite_chart(charts.over_time(frame, name, _TELEMETRY[name]), key=f"telemetry_{name}", alt=_TELEMETRY[name])
+                scale = 1 / 2**30 if name.endswith("_bytes") else 1.0
+                chart = charts.over_time(found, name, _TELEMETRY[name], scale)
+                column.vega_lite_chart(chart, key=f"telemetry_{name}", alt=_TELEMETRY[name])
     missing = [title for name, title in _TELEMETRY.items() if name not in present]
     if missing:
         quiet(f"Not told by this node: {'; '.join(missing)}.", "telemetry")

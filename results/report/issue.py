@@ -7,6 +7,7 @@ says that they are not known; everything is anonymised before anything is render
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ class IssueRows:
     """`release`, `state`, `boots` of the same cell, newest release first."""
     same_signature: Sequence[str] = ()
     """Engine and version of other boots that ended with the same signature."""
+    backend_environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,15 +70,15 @@ class Issue:
         return dict(vars(self))
 
 
-def issue_of(rows: IssueRows, identity: Identity) -> Issue:
-    """The report on one boot, without secrets, names and addresses."""
-    raw = vars(_issue(rows))
+def issue_of(rows: IssueRows, identity: Identity, *, own_backend: bool = False) -> Issue:
+    """The report on one boot, without secrets, names and addresses. `own_backend`: its backend is a file that only its author has."""
+    raw = vars(_issue(rows, own_backend=own_backend))
     clean = anonymiser(identity, list(texts_in(raw)))
     exact: dict[str, Callable[[Any], Any]] = {"run_id": str, "wheel_changes": list}  # versions look like addresses
     return Issue(**{name: exact[name](value) if name in exact else cleaned(value, clean) for name, value in raw.items()})
 
 
-def _issue(rows: IssueRows) -> Issue:
+def _issue(rows: IssueRows, *, own_backend: bool) -> Issue:
     boot, good = rows.boot, rows.good
     first = rows.answers[0] if rows.answers else None
     engine = f"{boot['engine']} {boot['engine_version']}"
@@ -100,7 +102,7 @@ def _issue(rows: IssueRows) -> Issue:
         same_signature=list(rows.same_signature),
         log_excerpt=boot["log_excerpt"],
         warnings=list(boot["warnings"] or ()),
-        reproduce=_reproduce(boot),
+        reproduce=_reproduce(boot, rows.backend_environment if own_backend else None),
     )
 
 
@@ -164,9 +166,26 @@ def _divergence(answer: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _reproduce(boot: Mapping[str, Any]) -> str:
+def _reproduce(boot: Mapping[str, Any], own_backend: Mapping[str, str] | None) -> str:
+    """The command; `own_backend` is the environment of a backend that has to be written to a file first."""
     spec = f"{boot['engine']}=={boot['engine_version']}" + ("@docker" if boot["distribution"] == "docker" else "")
-    return shlex.join(["sparkproof", "run", "--engine", spec, "--model", boot["recipe_name"], "--backend", boot["backend_name"]])
+    backend = boot["backend_name"] if own_backend is None else "./backend.toml"
+    command = shlex.join(["sparkproof", "run", "--engine", spec, "--model", boot["recipe_name"], "--backend", backend])
+    return command if own_backend is None else f"cat > backend.toml <<'END'\n{_backend_file(boot, own_backend)}END\n{command}"
+
+
+def _backend_file(boot: Mapping[str, Any], environment: Mapping[str, str]) -> str:
+    """A backend file (suites/backends) that asks for the same; strings of JSON are strings of TOML."""
+    lines = [
+        f"name = {json.dumps(boot['backend_name'])}",
+        f"description = {json.dumps('The backend of run ' + boot['run_id'])}",
+        "",
+        f"[[engines.{boot['engine']}]]",
+        f"arguments = {json.dumps(list(boot['backend_arguments'] or ()))}",
+    ]
+    for name, mapping in (("environment", environment), ("kernels", boot["configured"] or {})):
+        lines.append(f"{name} = {{ {', '.join(f'{json.dumps(key)} = {json.dumps(mapping[key])}' for key in sorted(mapping))} }}")
+    return "\n".join(lines) + "\n"
 
 
 def issue_markdown(issue: Issue) -> str:
@@ -226,8 +245,8 @@ def _what_ran(issue: Issue) -> list[str]:
     parts += ["#### Kernels", table(("slot", "configured", "actual"), kernels) if kernels else "No kernel is known."]
     variables = "".join(f"{name}={shlex.quote(value)} \\\n" for name, value in sorted(issue.environment.items()))
     command = fenced(variables + issue.command, _COMMAND, "sh") if issue.command else "No server was started for this boot."
-    again = "The same boot again (a model or backend of one's own is given by its path):"
-    return [*parts, "#### Command", command, again, fenced(issue.reproduce, 1_000, "sh")]
+    again = "The same boot again (a model of one's own is given by its path):"
+    return [*parts, "#### Command", command, again, fenced(issue.reproduce, _COMMAND, "sh")]
 
 
 def _what_changed(issue: Issue) -> list[str]:

@@ -27,6 +27,7 @@ def issue_rows(store: Store, run_id: str) -> IssueRows | None:
         diagnoses=query("SELECT * EXCLUDE (run_id) FROM diagnoses WHERE run_id = $run ORDER BY concluded_at", run=run_id).rows(store),
         history=query(_HISTORY, run=run_id).rows(store),
         same_signature=[f"{row['engine']} {row['engine_version']}" for row in query(_SAME, run=run_id).rows(store)],
+        backend_environment=_backend_environment(store, boot["backend_id"]),
     )
 
 
@@ -36,6 +37,12 @@ def _boot(store: Store, run_id: str) -> dict[str, Any] | None:
         return None
     mappings = {name: json.loads(rows[0][name] or "{}") for name in ("environment", "configured", "actual")}
     return {**rows[0], **mappings}
+
+
+def _backend_environment(store: Store, backend_id: str | None) -> dict[str, str]:
+    rows = query("SELECT environment FROM backends WHERE backend_id = $backend", backend=backend_id).rows(store)
+    found: dict[str, str] = json.loads(rows[0]["environment"] or "{}") if rows else {}
+    return found
 
 
 _WRONG = f"""

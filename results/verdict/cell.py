@@ -11,9 +11,11 @@ release), in a session that takes turns between the two releases. So boots that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import groupby
+from operator import attrgetter
 
 from results.verdict.facts import AdmittedHistory, BootFact, CellHistory, Exclusion, NodeState, SeriesKey, admit, parse_time
 from results.verdict.metrics import metric_of
@@ -79,16 +81,21 @@ def judge_cell(history: CellHistory) -> CellVerdict:
     return judge_admitted(admit(history))
 
 
-def judge_admitted(admitted: AdmittedHistory, settled: Mapping[str, Mapping[str, NumberVerdict]] | None = None) -> CellVerdict:
+def judge_admitted(admitted: AdmittedHistory, standing: Sequence[ReleaseVerdict] = ()) -> CellVerdict:
     """The same for a history whose boots were admitted already.
 
-    `settled` holds, by release and series, all verdicts on numbers of the oldest releases, from an earlier judgement of the very same boots
-    of these releases: a verdict depends on no later release, so they stand.
+    `standing` are the verdicts on the oldest releases, from an earlier judgement of the very same boots of these releases: a verdict
+    depends on no later release.
     """
-    outcomes = judge_outcomes({release: [boot.outcome for boot in boots] for release, boots in admitted.boots.items()}, admitted.releases)
-    judged = [_outcome_verdict(admitted, outcome) for outcome in outcomes]
-    for name in admitted.series_names():
-        _judge_series(name, admitted, judged, settled or {})
+    new = admitted.releases[len(standing) :]
+    outcomes = judge_outcomes(
+        {release: [boot.outcome for boot in admitted.boots[release]] for release in new},
+        admitted.releases,
+        [verdict.outcome for verdict in standing],
+    )
+    judged = [*standing, *(_outcome_verdict(admitted, outcome) for outcome in outcomes[len(standing) :])]
+    for name in admitted.series_names(new):
+        _judge_series(name, admitted, judged, len(standing))
     return CellVerdict(admitted.series, tuple(judged), admitted.exclusions, admitted.not_releases)
 
 
@@ -113,23 +120,25 @@ def _with_evidence(boots: Sequence[BootFact]) -> list[BootFact]:
     return [boot for boot in boots if boot.outcome not in NO_EVIDENCE]
 
 
-def _judge_series(
-    name: str, admitted: AdmittedHistory, judged: list[ReleaseVerdict], settled: Mapping[str, Mapping[str, NumberVerdict]]
-) -> None:
-    """Add the verdict on series `name` to each passing release that has it, oldest first (a level needs the verdicts before it)."""
+def _judge_series(name: str, admitted: AdmittedHistory, judged: list[ReleaseVerdict], standing: int) -> None:
+    """Add the verdict on series `name` to each passing release that has it, oldest first (a level needs the verdicts before it).
+
+    The first `standing` releases have theirs.
+    """
     passing: list[str] = []
     level_starts = 0
     for index, release in enumerate(judged):
-        verdict = settled.get(release.release, {}).get(name)
-        if verdict is None:
+        verdict = release.numbers.get(name)
+        if verdict is None and index >= standing and not release.suppressed:
             candidate = [boot for boot in admitted.boots[release.release] if name in boot.metrics]
-            if release.suppressed or not candidate:
-                continue
-            verdict = _judge_number(name, admitted, passing, level_starts, candidate)
+            if candidate:
+                verdict = _judge_number(name, admitted, passing, level_starts, candidate)
+                judged[index] = replace(release, numbers={**release.numbers, name: verdict})
+        if verdict is None:
+            continue
         if verdict.verdict in (Verdict.FASTER, Verdict.SLOWER):
             level_starts = len(passing)
         passing.append(release.release)
-        judged[index] = replace(release, numbers={**release.numbers, name: verdict})
 
 
 def _judge_number(
@@ -148,7 +157,7 @@ def _judge_number(
         boot.metrics[name]
         for before in passing[level_starts:-1]
         for boot in admitted.boots[before]
-        if name in boot.metrics and boot.node_state == state
+        if name in boot.metrics and (boot.node_state is state or boot.node_state == state)
     ]
     old_side, new_side, turns_warning = _sides(name, passing[-1], release, old, new)
     verdict = judge_numbers(metric_of(name), old_side, new_side, earlier)
@@ -182,34 +191,43 @@ def _confounded(name: str, before: str, release: str, baseline: Sequence[BootFac
 
 def _sides(name: str, before: str, release: str, old: Sequence[BootFact], new: Sequence[BootFact]) -> tuple[Side, Side, tuple[str, ...]]:
     """Split the boots of both releases into record and interleaved re-run; a warning names a session that did not take turns."""
+    rerun, warnings = _reruns(tuple(map(_turn, old)), tuple(map(_turn, new)))
+    return _side(name, before, old, rerun), _side(name, release, new, rerun), warnings
+
+
+_Turn = tuple[str, str, str]
+"""Run, session and start of a boot."""
+_turn: Callable[[BootFact], _Turn] = attrgetter("run_id", "session_id", "started_at")
+
+
+@lru_cache(maxsize=512)
+def _reruns(old: tuple[_Turn, ...], new: tuple[_Turn, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """(run ids of the interleaved re-run, warnings); the same for every number that all of these boots have."""
     rerun: set[str] = set()
     warnings: list[str] = []
-    sides = {boot.run_id: side for side, boots in enumerate((old, new)) for boot in boots}
-    for session, boots in _after_the_question(old, new):
-        turns = [sides[boot.run_id] for boot in boots]
-        smaller = min(turns.count(0), turns.count(1))
+    for session, runs in _after_the_question(old, new):
+        turns = [is_new for _, is_new in runs]
+        smaller = min(turns.count(False), turns.count(True))
         if smaller and len(list(groupby(turns))) > smaller:
-            rerun |= {boot.run_id for boot in boots}
+            rerun |= {run_id for run_id, _ in runs}
         elif smaller:
             warnings.append(f"session {session} ran one release after the other: no re-run, only boots on record")
-    return _side(name, before, old, rerun), _side(name, release, new, rerun), tuple(warnings)
+    return frozenset(rerun), tuple(warnings)
 
 
-def _after_the_question(old: Sequence[BootFact], new: Sequence[BootFact]) -> list[tuple[str, list[BootFact]]]:
-    """By session: the boots from the first baseline boot on that started after the first MIN_BOOTS boots of each release."""
-    in_time = sorted([*old, *new], key=lambda boot: (parse_time(boot.started_at), boot.run_id))
-    candidates = {boot.run_id for boot in new}
+def _after_the_question(old: Sequence[_Turn], new: Sequence[_Turn]) -> list[tuple[str, list[tuple[str, bool]]]]:
+    """By session: (run, whether it is of the new release) from the first baseline boot on, after the first MIN_BOOTS boots of each."""
+    turns = [(parse_time(start), run_id, session, is_new) for is_new, side in enumerate((old, new)) for run_id, session, start in side]
     seen = [0, 0]
-    sessions: dict[str, list[BootFact]] = {}
-    for boot in in_time:
-        is_new = boot.run_id in candidates
-        if min(seen) >= MIN_BOOTS and (not is_new or boot.session_id in sessions):
-            sessions.setdefault(boot.session_id, []).append(boot)
+    sessions: dict[str, list[tuple[str, bool]]] = {}
+    for _, run_id, session, is_new in sorted(turns):
+        if min(seen) >= MIN_BOOTS and (not is_new or session in sessions):
+            sessions.setdefault(session, []).append((run_id, bool(is_new)))
         seen[is_new] += 1
     return list(sessions.items())
 
 
-def _side(name: str, release: str, boots: Sequence[BootFact], rerun: set[str]) -> Side:
+def _side(name: str, release: str, boots: Sequence[BootFact], rerun: frozenset[str]) -> Side:
     return Side(
         release,
         record=tuple(boot.metrics[name] for boot in boots if boot.run_id not in rerun),

@@ -7,7 +7,6 @@ error.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,8 +33,16 @@ class MixedNodesError(VerdictInputError):
     """Boots of two nodes in the history of one cell, such as two nodes with one name."""
 
 
+class StandingChangedError(Exception):
+    """What an earlier admission let in is not what it would let in now: the whole history has to be read."""
+
+
 class BadTimeError(VerdictInputError):
     """A time that is not ISO 8601 with an offset."""
+
+
+NO_RELEASE = ""
+"""In place of the release of boots whose version is none."""
 
 
 class Exclusion(StrEnum):
@@ -84,13 +91,14 @@ class NodeState:
 
     def __eq__(self, other: object) -> bool:
         """Equal in every field; the same object at once, which most boots of a cell share."""
-        return self is other or (isinstance(other, NodeState) and self._values == other._values)
+        return self is other or (isinstance(other, NodeState) and self.values == other.values)
 
     def __hash__(self) -> int:
-        return hash(self._values)
+        return hash(self.values)
 
     @cached_property
-    def _values(self) -> tuple[object, ...]:
+    def values(self) -> tuple[object, ...]:
+        """All fields, in their order."""
         return tuple(getattr(self, spec.name) for spec in fields(self))
 
     def differences(self, other: NodeState) -> tuple[str, ...]:
@@ -103,7 +111,7 @@ class NodeState:
 
     def unknown(self) -> tuple[str, ...]:
         """Names of the fields that are not known."""
-        return tuple(spec.name for spec, value in zip(fields(self), self._values, strict=True) if value is None)
+        return tuple(spec.name for spec, value in zip(fields(self), self.values, strict=True) if value is None)
 
 
 def _shown(value: object) -> str:
@@ -146,53 +154,68 @@ class AdmittedHistory:
     series: SeriesKey
     releases: tuple[str, ...]
     boots: Mapping[str, tuple[BootFact, ...]]
-    exclusions: Mapping[Exclusion, int]
+    left_out: Mapping[str, Mapping[Exclusion, int]]
+    """By release; boots of no release under NO_RELEASE."""
     not_releases: tuple[str, ...]
+    clock_went_back: frozenset[str] = frozenset()
+    """Runs that lost their numbers to it."""
 
-    def series_names(self) -> tuple[str, ...]:
-        """Names of all series that any admitted boot has a number of."""
-        return tuple(sorted({name for boots in self.boots.values() for boot in boots for name in boot.metrics}))
+    @property
+    def exclusions(self) -> Mapping[Exclusion, int]:
+        """What was left out of all releases together."""
+        total: Counter[Exclusion] = Counter()
+        for counted_here in self.left_out.values():
+            total.update(counted_here)
+        return dict(total)
 
-
-def evidence_of(boots: Sequence[BootFact]) -> str:
-    """A digest of everything that a verdict reads of the boots of one release: equal digests, equal evidence."""
-    said = [
-        (
-            boot.run_id,
-            str(boot.outcome),
-            boot.session_id,
-            boot.started_at,
-            sorted(boot.metrics.items()),
-            boot.node_state,
-            sorted(boot.flags),
-        )
-        for boot in boots
-    ]
-    return hashlib.sha256(repr(said).encode()).hexdigest()[:24]
+    def series_names(self, releases: Iterable[str]) -> tuple[str, ...]:
+        """Names of all series that any admitted boot of these releases has a number of."""
+        return tuple(sorted({name for release in releases for boot in self.boots[release] for name in boot.metrics}))
 
 
-def admit(history: CellHistory) -> AdmittedHistory:
+def admit(
+    history: CellHistory, standing: Mapping[str, tuple[BootFact, ...]] | None = None, clock_went_back: frozenset[str] = frozenset()
+) -> AdmittedHistory:
     """Order the history and leave out what does not count.
 
-    Raises ConflictingBootsError, MixedNodesError, BadTimeError, UnknownMetricError (metrics.py).
+    `standing` holds, by release, the boots of the oldest releases as an earlier admission let them in; `history` then holds the boots of
+    the other releases only. `clock_went_back` are those of them that lost their numbers to a clock.
+
+    Raises ConflictingBootsError, MixedNodesError, BadTimeError, UnknownMetricError (metrics.py), and StandingChangedError.
     """
-    excluded: Counter[Exclusion] = Counter()
-    boots = _each_once(history.boots, excluded)
-    strangers = sorted({boot.node_id for boot in boots} - {history.series.node_id})
+    standing = standing or {}
+    strangers = sorted({boot.node_id for boot in history.boots} - {history.series.node_id})
     if strangers:
         raise MixedNodesError(f"{history.series.text()}: boots of other nodes: {', '.join(strangers)}; split the history by node id")
-    order = order_releases([*history.known_releases, *(boot.release for boot in boots)])
+    order = order_releases([*history.known_releases, *standing, *(boot.release for boot in history.boots)])
+    left_out: dict[str, Counter[Exclusion]] = {release: Counter() for release in (NO_RELEASE, *order.names)}
+    boots, twice = _each_once(history.boots)
+    for boot in twice:
+        left_out[order.name_of.get(boot.release, NO_RELEASE)][Exclusion.DUPLICATE_BOOT] += 1
+    stepped_back = _clock_went_back([*boots, *_in_touch(boots, standing, clock_went_back)])
+    if (stepped_back - {boot.run_id for boot in boots}) != clock_went_back:
+        raise StandingChangedError("a clock that went back concerns boots of older releases")
     by_release: dict[str, list[BootFact]] = {release: [] for release in order.names}
     not_releases: set[str] = set()
-    stepped_back = _clock_went_back(boots)
     for boot in sorted(boots, key=lambda boot: (parse_time(boot.started_at), boot.run_id)):
         if boot.release in order.name_of:
-            by_release[order.name_of[boot.release]].append(_with_honest_numbers(boot, boot.run_id in stepped_back, excluded))
+            release = order.name_of[boot.release]
+            by_release[release].append(_with_honest_numbers(boot, boot.run_id in stepped_back, left_out[release]))
         else:
-            excluded[Exclusion.NOT_A_RELEASE] += 1
+            left_out[NO_RELEASE][Exclusion.NOT_A_RELEASE] += 1
             not_releases.add(boot.release)
-    admitted = {release: tuple(kept) for release, kept in by_release.items()}
-    return AdmittedHistory(history.series, order.names, admitted, dict(excluded), tuple(sorted(not_releases)))
+    admitted = {release: standing.get(release) or tuple(kept) for release, kept in by_release.items()}
+    return AdmittedHistory(history.series, order.names, admitted, left_out, tuple(sorted(not_releases)), frozenset(stepped_back))
+
+
+def _in_touch(boots: Iterable[BootFact], standing: Mapping[str, Iterable[BootFact]], clock_went_back: frozenset[str]) -> list[BootFact]:
+    """The standing boots whose clock these boots can say something of: those of their sessions, and of sessions whose clock went back."""
+    if not standing:
+        return []
+    sessions = {boot.session_id for boot in boots}
+    if clock_went_back:
+        sessions |= {boot.session_id for kept in standing.values() for boot in kept if boot.run_id in clock_went_back}
+    return [boot for kept in standing.values() for boot in kept if boot.session_id in sessions]
 
 
 def parse_time(text: str) -> datetime:
@@ -206,16 +229,18 @@ def parse_time(text: str) -> datetime:
     return time
 
 
-def _each_once(boots: Iterable[BootFact], excluded: Counter[Exclusion]) -> list[BootFact]:
+def _each_once(boots: Iterable[BootFact]) -> tuple[list[BootFact], list[BootFact]]:
+    """(each boot once, those that were there again)."""
     seen: dict[str, BootFact] = {}
+    twice: list[BootFact] = []
     for boot in boots:
         if boot.run_id not in seen:
             seen[boot.run_id] = boot
         elif _same_boot(seen[boot.run_id], boot):
-            excluded[Exclusion.DUPLICATE_BOOT] += 1
+            twice.append(boot)
         else:
             raise ConflictingBootsError(f"run {boot.run_id}: two boots of that id differ; one of the stores they came from is wrong")
-    return list(seen.values())
+    return list(seen.values()), twice
 
 
 def _same_boot(one: BootFact, other: BootFact) -> bool:

@@ -99,7 +99,7 @@ def judge_numbers(metric: Metric, baseline: Side, candidate: Side, earlier: Sequ
             len(new),
             boots_to_decide=MIN_BOOTS,
         )
-    comparison = _Comparison(metric, baseline, candidate, tuple(_logs(earlier)) + tuple(old))
+    comparison = _Comparison(metric, baseline, candidate, (*earlier, *baseline.boots))
     return comparison.verdict()
 
 
@@ -109,7 +109,7 @@ class _Comparison:
     baseline: Side
     candidate: Side
     level: tuple[float, ...]
-    """Logarithms of the boots of the level."""
+    """The boots of the level."""
 
     def verdict(self) -> NumberVerdict:
         effect = shift_of(_logs(self.baseline.boots), _logs(self.candidate.boots), INTERVAL_LEVEL)
@@ -120,21 +120,23 @@ class _Comparison:
         if not self._reaches_floor(moved):
             return replace(shared, reason=f"{self.metric.name} moved {_percent(moved)}: below the floor of {self.metric.floor:.0%}")
         shared = replace(shared, moved=True)
-        return self._not_rerun(shared, moved) if shared.n_rerun < MIN_BOOTS else self._confirm(shared, math.copysign(1.0, moved), effect)
+        return self._not_rerun(shared, moved) if shared.n_rerun < MIN_BOOTS else self._confirm(shared, moved, effect)
 
-    def _confirm(self, shared: NumberVerdict, sign: float, pooled: Shift) -> NumberVerdict:
+    def _confirm(self, shared: NumberVerdict, moved: float, pooled: Shift) -> NumberVerdict:
+        sign = math.copysign(1.0, moved)
         new = _logs(self.candidate.boots)
         again = shift_of(_logs(self.baseline.rerun), _logs(self.candidate.rerun)).estimate
-        against_level = median(new) - median(self.level)
-        shared = replace(shared, p=mann_whitney_p(self.level, new))
+        level = _logs(self.level)
+        against_level = median(new) - median(level)
+        shared = replace(shared, p=mann_whitney_p(level, new))
         steps = {
-            f"the interleaved re-run moved only {_percent(again)}": again,
-            f"all boots together moved only {_percent(pooled.estimate)}": pooled.estimate,
-            f"it moved only {_percent(against_level)} against the level of the {len(self.level)} boots before it": against_level,
+            f"the interleaved re-run moved {_percent(again)}": again,
+            f"all boots together moved {_percent(pooled.estimate)}": pooled.estimate,
+            f"it moved {_percent(against_level)} against the level of the {len(self.level)} boots before it": against_level,
         }
         for why, change in steps.items():
             if not self._reaches_floor(change * sign, one_sided=True):
-                return replace(shared, reason=f"{self.metric.name}: the screen was not confirmed: {why}")
+                return replace(shared, reason=f"{self.metric.name}: a first {_percent(moved)} was not confirmed: {why}")
         if shared.p is not None and shared.p >= ALPHA:
             return self._not_significant(shared)
         if two_speeds(_logs(self.baseline.boots), new):
@@ -245,9 +247,9 @@ def _robust_deviation(values: Sequence[float]) -> float:
 
 
 def _logs(values: Sequence[float]) -> list[float]:
-    if not all(math.isfinite(value) and value > 0 for value in values):
+    if values and not (min(values) > 0 and all(map(math.isfinite, values))):
         raise ValueError("a number in a verdict must be positive and finite")
-    return [math.log(value) for value in values]
+    return list(map(math.log, values))
 
 
 def _percent(log_change: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from results.verdict.words import NO_EVIDENCE, CellState, State, Verdict
@@ -66,26 +66,36 @@ def state_of(outcomes: Sequence[Outcome]) -> State:
     return _by_count(evidence)[0][0]
 
 
-def judge_outcomes(outcomes: Mapping[str, Sequence[Outcome]], order: Sequence[str]) -> tuple[ReleaseOutcome, ...]:
-    """The state machine over `order` (releases oldest first, also those never run)."""
-    judged: list[ReleaseOutcome] = []
+def judge_outcomes(
+    outcomes: Mapping[str, Sequence[Outcome]], order: Sequence[str], former: Sequence[ReleaseOutcome] = ()
+) -> tuple[ReleaseOutcome, ...]:
+    """The state machine over `order` (releases oldest first, also those never run); `former` are the first of them, judged already."""
+    judged: list[ReleaseOutcome] = list(former)
     before: ReleaseOutcome | None = None
     failing_since_break = 0
     skipped: list[str] = []
-    for release in order:
+    for one in former:
+        if one.state is CellState.NOT_RUN:
+            skipped.append(one.release)
+        else:
+            failing_since_break = failing_since_break + _failing(one.counts) if _class_of(one.state) == "fails" else 0
+            before, skipped = one, []
+    for release in order[len(former) :]:
         boots = outcomes.get(release, ())
         state = state_of(boots)
         if state is CellState.NOT_RUN:
             judged.append(_without_evidence(release, boots))
             skipped.append(release)
             continue
-        failing = sum(1 for outcome in boots if outcome is not Outcome.PASS and outcome not in NO_EVIDENCE)
-        fails = _class_of(state) == "fails"
-        failing_since_break = failing_since_break + failing if fails else 0
+        failing_since_break = failing_since_break + _failing(_by_count(boots)) if _class_of(state) == "fails" else 0
         current = _judge(release, boots, before, skipped=tuple(skipped) if before else (), failing_since_break=failing_since_break)
         judged.append(current)
         before, skipped = current, []
     return tuple(judged)
+
+
+def _failing(counts: Iterable[tuple[Outcome, int]]) -> int:
+    return sum(number for outcome, number in counts if outcome is not Outcome.PASS and outcome not in NO_EVIDENCE)
 
 
 def _class_of(state: State) -> str:

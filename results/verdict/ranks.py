@@ -85,7 +85,8 @@ def shift_of(a: Sequence[float], b: Sequence[float], level: float = 0.99) -> Shi
         raise ValueError("a shift needs at least one value on each side")
     differences = np.sort(np.subtract.outer(np.asarray(b, float), np.asarray(a, float)).ravel())
     rank, covered = _interval_rank(len(a), len(b), level)
-    return Shift(float(np.median(differences)), float(differences[rank]), float(differences[-1 - rank]), covered)
+    middle = (float(differences[(len(differences) - 1) // 2]) + float(differences[len(differences) // 2])) / 2
+    return Shift(middle, float(differences[rank]), float(differences[-1 - rank]), covered)
 
 
 @lru_cache(maxsize=1024)

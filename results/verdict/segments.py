@@ -16,6 +16,7 @@ import math
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,10 @@ def segment(values: Sequence[float]) -> tuple[Segment, ...]:
     if not values:
         return ()
     logs = [math.log(value) for value in values]
+    middle = median(logs)
+    alone = math.fsum(abs(value - middle) for value in logs)
+    if criterion(0.0, 2, len(logs)) > criterion(alone, 1, len(logs)):  # not even a perfect fit would pay for a second level
+        return (Segment(0, len(logs), math.exp(middle), alone / len(logs)),)
     costs = deviations(logs)
     best, before = _best_partitions(costs)
     count = min(range(1, len(best)), key=lambda k: (criterion(float(best[k]), k, len(logs)), k))
@@ -90,6 +95,8 @@ def _best_partitions(costs: Array) -> tuple[Array, NDArray[np.intp]]:
     upto = np.full(n + 1, math.inf)
     upto[0] = 0.0
     for k in range(1, levels + 1):
+        if k > 1 and criterion(0.0, k, n) > min(criterion(float(least[j]), j, n) for j in range(1, k)):
+            break  # not even a perfect fit would pay for more levels
         through = upto[:-1, None] + costs
         before[k, 1:] = through.argmin(axis=0)
         upto = np.concatenate(([math.inf], through.min(axis=0)))
@@ -108,4 +115,4 @@ def _bounds(before: NDArray[np.intp], count: int, n: int) -> list[tuple[int, int
 
 
 def _segment(logs: Sequence[float], costs: Array, start: int, stop: int) -> Segment:
-    return Segment(start, stop, math.exp(float(np.median(logs[start:stop]))), float(costs[start, stop - 1]) / (stop - start))
+    return Segment(start, stop, math.exp(median(logs[start:stop])), float(costs[start, stop - 1]) / (stop - start))

@@ -19,6 +19,7 @@ from results.store import Store
 from runners.cli.shell import err, errors_shown, open_store
 from runners.cli.show import full_run_id
 from runners.errors import UsageError
+from suites.backends import JOIN, load_all
 
 
 class Format(StrEnum):
@@ -66,7 +67,8 @@ def _issue(store: Store, run: str, chosen: Format) -> str:
     rows = issue_rows(store, run_id)
     if rows is None:
         raise UsageError(f"no such run: {run[:64]!r}", todo="`sparkproof runs` lists them.")
-    told = issue_of(rows, this_machine())
+    own_backend = not set(str(rows.boot["backend_name"]).split(JOIN)) <= set(load_all())
+    told = issue_of(rows, this_machine(), own_backend=own_backend)
     return issue_markdown(told) if chosen is Format.MARKDOWN else _json(told.as_json())
 
 

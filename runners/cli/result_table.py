@@ -132,7 +132,8 @@ def _details(cell: CellSummary, store: Store) -> Text:
     split = " · ".join(f"{phase} {seconds:.1f}" for phase, seconds in cell.phase_s.items())
     text.append(f"{total:.0f} s ({split}); outside install and engine start {overhead_s(cell):.1f} s\n", style="dim")
     folder = store.boots / cell.run_ids[-1]
-    text.append(f"  log {folder / 'server.log'}\n  serve script {folder / 'serve.sh'}", style="dim")
+    kept = ((word, folder / name) for word, name in (("log", "server.log"), ("serve script", "serve.sh")))
+    text.append("\n".join(f"  {word} {path}" for word, path in kept if path.exists()), style="dim")
     return text
 
 

@@ -6,7 +6,10 @@ a port is ours only if every listener on it belongs to our processes; an owner t
 
 from __future__ import annotations
 
+import errno
+import random
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
@@ -25,12 +28,18 @@ class Listeners:
         return bool(self.pids) or self.hidden
 
 
+LOWEST_PORT, HIGHEST_PORT = 32_768, 55_535
+"""SGLang 0.5.14 and 0.5.15.post1 end at once unless their port + 10,000 is a port too; of a fifth of those that Linux gives it is not."""
+
+
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on now. Somebody may take it before the server does; `wait_until_ready` finds that out."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on now. Somebody may take it before the server does; `wait_until_ready` finds that out. Raises OSError."""
+    candidates = range(LOWEST_PORT, HIGHEST_PORT + 1)
+    for port in random.sample(candidates, len(candidates)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((host, port))
+            return port
+    raise OSError(errno.EADDRINUSE, f"no port from {LOWEST_PORT} to {HIGHEST_PORT} is free", host)
 
 
 def port_owner(port: int) -> Listeners:

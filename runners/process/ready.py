@@ -25,6 +25,8 @@ from runners.process.server import Exit, ServerProcess
 from runners.process.vitals import Vitals, Watch
 
 PORT_TAKEN = re.compile(r"(?i)address already in use|EADDRINUSE|errno 98\b")
+ENDED_ITSELF = re.compile(r"Received sigquit from a child process|kill_process_tree called: .{0,40}include_parent=True")
+"""SGLang's last words before it sends SIGKILL to its own processes, itself included, because one of them has failed."""
 MEMORY_PATTERNS = (
     re.compile(r"(?:torch|cuda)\.OutOfMemoryError"),
     re.compile(r"CUDA out of memory"),
@@ -206,6 +208,8 @@ def explain(failed: NotReady, evidence: Evidence, memory_patterns: Sequence[re.P
         said = plain(redact(taken), 300)
         return replace(failed, kind=Outcome.INFRASTRUCTURE, reason=f"{failed.reason}; somebody else took a port it needs: {said}")
     if failed.exit is not None and failed.exit.signal == signal.SIGKILL:
+        if matching_line(evidence.log_end, (ENDED_ITSELF,), last_lines=20) is not None:
+            return replace(failed, reason=f"{failed.reason}; by itself, after one of its processes had failed")
         unexplained = "the kernel tells of no memory shortage: somebody sent it (a person, or a daemon such as systemd-oomd)"
         return replace(failed, reason=f"{failed.reason}; {unexplained}")
     return failed

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 def grids(app: AppTest) -> list[dict[str, Any]]:
     """The data of every table of ours, in the order of the page."""
-    return [json.loads(element.proto.json) for element in app.get("bidi_component")]
+    return [json.loads(element.proto.bytes) for element in app.get("bidi_component")]
 
 
 def texts(app: AppTest) -> str:

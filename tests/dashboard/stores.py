@@ -286,3 +286,30 @@ def hostile(root: Path) -> Store:
         ]
         plans.append(Planned(engine=names[:60], version=names[:60], outcome=Outcome.CRASH, reason=text))
     return made(root, plans)
+
+
+WIDE_RELEASES, WIDE_ROWS = 60, 40
+_WIDE = f"""
+INSERT INTO nodes (node_id, label) VALUES ('spark-1', 'spark-1');
+INSERT INTO engine_versions SELECT 'vllm', '0.' || n || '.0', '0.' || n || '.0', n FROM range(1, {WIDE_RELEASES + 1}) t(n);
+INSERT INTO histories (history_id, engine, distribution, recipe_name, backend_name, node_id, boots, newest_release, last_passing,
+                       last_started_at)
+SELECT printf('%012d', n), 'vllm', 'venv', printf('model-%02d', n // 4), printf('backend-%d', n % 4), 'spark-1', {3 * WIDE_RELEASES},
+       '0.{WIDE_RELEASES}.0', '0.{WIDE_RELEASES}.0', TIMESTAMPTZ '2026-11-01 06:00:00+00'
+FROM range({WIDE_ROWS}) t(n);
+INSERT INTO verdicts (history_id, release, state, verdict, headline, confirmed, alarm, boots, counts, boots_needed, reason, decode_tok_s,
+                      decode_change, last_started_at)
+SELECT h.history_id, v.release, CASE WHEN broken THEN 'incoherent' ELSE 'pass' END, CASE WHEN broken THEN 'broke' ELSE 'unchanged' END,
+       CASE WHEN broken THEN 'broke' ELSE 'unchanged' END, false, false, 3, '{{}}', 0, 'made for a test',
+       CASE WHEN broken THEN NULL ELSE 50.5 END,
+       CASE WHEN broken THEN NULL ELSE 0.001 END, h.last_started_at
+FROM (SELECT h, v, hash(h.history_id || v.release) % 9 = 0 AS broken FROM histories h, engine_versions v)
+"""
+
+
+def wide(root: Path) -> Store:
+    """A matrix of 60 releases by 40 rows: what is derived from boots, without the boots."""
+    store = Store(root)
+    with store.writing() as connection:
+        connection.execute(_WIDE)
+    return store

@@ -109,9 +109,11 @@ def test_filters_make_an_address_that_shows_the_same_to_somebody_else(visit: Vis
 def test_nothing_moves_while_filtering(visit: Visit) -> None:
     visit.open("matrix?engine=vllm", "Matrix")
     table = visit.page.get_by_role("table", name="Outcomes of vLLM")
+    expect(table.locator("tbody tr")).to_have_count(3)
     before = table.bounding_box()
     visit.page.get_by_placeholder("model or backend").fill("gpt")
     visit.page.get_by_text("2 of 3 cells").wait_for()
+    expect(table.locator("tbody tr")).to_have_count(2)  # the line above the table comes before the table
     after = table.bounding_box()
     assert before is not None
     assert after is not None

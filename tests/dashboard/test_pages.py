@@ -13,7 +13,7 @@ from results.store import Store
 from results.vocabulary import Outcome
 from tests.dashboard.conftest import Open
 from tests.dashboard.shown_by import cells, grids, texts
-from tests.dashboard.stores import HOSTILE, Planned, made
+from tests.dashboard.stores import HOSTILE, WIDE_RELEASES, WIDE_ROWS, Planned, made, wide
 
 STORES = ("empty", "small", "sample", "hostile")
 
@@ -119,6 +119,16 @@ def test_what_others_published_is_drawn_hollow_whatever_release_it_is_about(open
         ("other release", 33.0),
     }
     assert [row[4] for row in cells(app, "Numbers published by others")] == ["58.80", "59.50", "33.00"]
+
+
+def test_a_cell_that_never_passed_is_drawn_without_an_empty_chart_above_its_failures(open_page: Open, tmp_path: Path) -> None:
+    app = open_page(made(tmp_path, [Planned(outcome=Outcome.CRASH)] * 2), "cell", metric="ttft_s")
+    assert not app.exception
+    spec = json.loads(app.get("vega_lite_chart")[0].proto.spec)
+    points, *others = spec["layer"]
+    assert points["encoding"]["y"]["axis"] is None
+    assert [layer["data"]["name"] for layer in others] == ["failures", "nodes"]
+    assert spec["height"] < 200
 
 
 @pytest.mark.parametrize("metric", ["ttft_s", "memory_used_bytes", "verified_context_tokens", "nll_drift_rms"])
@@ -245,3 +255,15 @@ def test_the_numbers_of_an_interrupted_boot_are_in_no_median(open_page: Open, tm
     stopped = Planned(outcome=Outcome.INTERRUPTED, decode=10.0)
     app = open_page(made(tmp_path, [Planned(decode=50.0), stopped]), "matrix", engine="vllm")
     assert cells(app, "Outcomes")[0][2].startswith("✓ 50.2")
+
+
+def test_sixty_releases_by_forty_rows_are_all_in_the_matrix_and_can_be_searched(open_page: Open, tmp_path: Path) -> None:
+    store = wide(tmp_path)
+    (table,) = grids(open_page(store, "matrix"))
+    assert len(table["rows"]) == WIDE_ROWS
+    assert {len(row) for row in table["rows"]} == {2 + WIDE_RELEASES} == {len(table["columns"])}
+    assert [column["t"] for column in table["columns"]][2::59] == ["0.60.0", "0.1.0"]
+    assert len(cells(open_page(store, "matrix", q="model-07 backend-1"), "Outcomes")) == 1
+    failing = [row for row in table["rows"] if row[2].get("k") == "fail"]
+    assert 0 < len(failing) < WIDE_ROWS
+    assert len(cells(open_page(store, "matrix", only="failing"), "Outcomes")) == len(failing)

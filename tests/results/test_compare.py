@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from results import compare as module
 from results.compare import Question, UnknownReleaseError, compare
 from results.store import Store
 from results.vocabulary import Outcome
@@ -61,14 +60,12 @@ def test_a_spelling_of_a_release_is_that_release_and_an_unknown_one_is_named(sto
             compare(store, Question("vllm", version, "0.31.0"))
 
 
-def test_more_cells_than_somebody_waits_for_are_told_by_their_outcomes_alone(
-    store: Store, make_boot: MakeBoot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _plant(store, make_boot, {"0.30.0": 100.0, "0.31.0": 100.0, "0.32.0": 90.0}, backends=("a", "b"))
-    monkeypatch.setattr(module, "MOST_JUDGED", 1)
-    judged, told = compare(store, Question("vllm", "0.30.0", "0.32.0"))
+def test_of_more_cells_than_somebody_waits_for_those_that_changed_most_are_judged(store: Store, make_boot: MakeBoot) -> None:
+    _plant(store, make_boot, {"0.30.0": 100.0, "0.31.0": 100.0, "0.32.0": 95.0}, backends=("a",))
+    _plant(store, make_boot, {"0.30.0": 100.0, "0.31.0": 100.0, "0.32.0": 90.0}, backends=("b",))
+    told, judged = compare(store, Question("vllm", "0.30.0", "0.32.0"), most_judged=1)
     assert judged.verdict == "slower"
     assert (told.verdict, told.numbers) == (None, ())
-    assert "narrow the question" in told.reason
+    assert "ask for one node" in told.reason
     one = compare(store, Question("vllm", "0.30.0", "0.32.0", backend="b"))
     assert [cell.verdict for cell in one] == ["slower"]

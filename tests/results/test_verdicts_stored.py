@@ -12,6 +12,7 @@ from results.boot_folder import BootFolder
 from results.kept_records import SessionRecord
 from results.records import ContextRecord, HealthRecord, ScoreRecord
 from results.store import Store
+from results.verdict.facts import admit
 from results.vocabulary import Outcome, Purpose
 from tests.results.conftest import NODE, MakeBoot, dump, minutes
 
@@ -109,6 +110,59 @@ def test_judging_only_what_a_boot_can_change_gives_what_judging_everything_gives
     assert len(by_and_by["number_verdicts"]) > 6
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_changes_the_stored_verdicts_are_those_of_a_judgement_from_scratch(store: Store, make_boot: MakeBoot, seed: int) -> None:
+    """Old boots that change, clocks, workloads under one name, forks, void visits, late releases: all reach back somehow."""
+    chance = random.Random(seed)
+    versions = ["0.1.0", "0.2.0", "v0.3", "0.4.0", "0.4.1", "0.5.0", "0.6.0", "0.1.dev7+gabc"]
+    folders: list[BootFolder] = []
+    for turn in range(10):
+        for _ in range(chance.randrange(1, 6)):
+            at = 10 * chance.randrange(200)
+            fails = chance.random() < 0.1
+            folder = make_boot(
+                version=chance.choice(versions[: 4 + turn // 2] if chance.random() < 0.7 else versions),
+                outcome=Outcome.CRASH if fails else Outcome.PASS,
+                decode=() if fails else (100 * chance.uniform(0.8, 1.2),),
+                started_at=minutes(at),
+                finished_at=minutes(at + chance.choice([9, 9, 9, 15, -3])),
+                session=f"s{chance.randrange(6)}",
+                recipe_id=chance.choice([None, "one", "two"]),
+                node=dataclasses.replace(NODE, driver_version=chance.choice(["580.95", "580.95", "590.10"])),
+            )
+            if chance.random() < 0.05:
+                path = folder.path / "samples.jsonl"
+                path.write_text(path.read_text().replace('"prompt_tokens": null', '"prompt_tokens": 64'))
+            folders.append(folder)
+        if chance.random() < 0.5:
+            folder = chance.choice(folders)
+            summary = folder.summary()
+            changed = chance.choice([{"outcome": Outcome.WRONG}, {"finished_at": None}, {"engine_version": "0.4.1"}, {"session_id": "s1"}])
+            folder.write_summary(dataclasses.replace(summary, run=dataclasses.replace(summary.run, **changed)))
+            store.ingest(folder)
+        store.ingest_pending()
+        if chance.random() < 0.3:
+            store.keep(SessionRecord(f"s{chance.randrange(6)}", "node", "run", minutes(0), void=chance.random() < 0.7))
+    by_and_by = dump(store)
+    store.rebuild()
+    assert dump(store) == by_and_by
+
+
+def test_a_boot_of_the_newest_release_has_no_older_one_judged_again(
+    store: Store, make_boot: MakeBoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        make_boot(version=f"0.{number}.0", started_at=minutes(10 * number), session=f"s{number}")
+    store.ingest_pending()
+    read: list[int] = []
+    monkeypatch.setattr(
+        "results.verdicts_stored.admit", lambda history, *standing: read.append(len(history.boots)) or admit(history, *standing)
+    )
+    store.ingest(make_boot(version="0.5.0", started_at=minutes(100), session="new"))
+    store.ingest(make_boot(version="0.3.0", started_at=minutes(110), session="old"))
+    assert read == [2, 5], "the release of the boot, and what comes after it"
+
+
 def test_a_verdict_of_another_rule_does_not_stand(store: Store, make_boot: MakeBoot, monkeypatch: pytest.MonkeyPatch) -> None:
     _speeds(make_boot, "ooonnn", 100, 100)
     store.ingest_pending()
@@ -117,7 +171,7 @@ def test_a_verdict_of_another_rule_does_not_stand(store: Store, make_boot: MakeB
     store.ingest(make_boot(version="0.33.0", started_at=minutes(300)))
     said = "SELECT DISTINCT reason = 'said by another rule' AS old FROM numbers WHERE release = '0.32.0'"
     assert store.query(said) == [{"old": True}], "what has not changed was not judged again"
-    monkeypatch.setattr("results.verdicts_stored.rule", lambda: "another")
+    monkeypatch.setattr("results.settled.rule", lambda: "another")
     store.ingest(make_boot(version="0.33.0", started_at=minutes(400)))
     assert store.query(said) == [{"old": False}]
 

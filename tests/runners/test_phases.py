@@ -47,7 +47,7 @@ def _boot(tmp_path: Path, cell: Cell, node: NodeRecord = GB10) -> Boot:
         ("glm-5.3-moe-layer", "vllm==0.33.0", "glm-5.3-moe-layer cannot be served: "),
         ("minimax-m3-nvfp4", "vllm==0.33.0", "reported on 2 nodes; one boot uses one node"),
         ("ling-3.0-flash", "vllm==0.27.1", "needs vllm 0.28.0 or newer, not 0.27.1"),
-        ("ling-3.0-flash", "vllm==0.28.0", "does not fit: ling-3.0-flash does not fit: "),
+        ("ling-3.0-flash", "vllm==0.28.0", "ling-3.0-flash does not fit: its recipe asks for 300 GB"),
     ],
 )
 def test_what_cannot_be_served_here_is_unsupported_with_its_reason(tmp_path: Path, recipe: str, engine: str, words: str) -> None:

@@ -49,6 +49,13 @@ def test_a_shape_is_timed_after_its_canary_and_every_row_says_that_its_weights_a
     ]
 
 
+def test_what_a_shape_writes_is_not_judged_and_its_tokens_are_timed_all_the_same(planted: Planted) -> None:
+    code, cells = _run(planted, SCRIPTED_BROKEN=SHAPE)
+    assert (code, cells[SHAPE]["outcome"], cells["canary-dense"]["gate_matched"]) == (0, "pass", 89), cells[SHAPE]["reason"]
+    samples = Store(planted.home).query("SELECT completion_tokens, decode_tok_s, valid FROM samples WHERE NOT cold")
+    assert samples and all(s["valid"] and s["completion_tokens"] == 256 and s["decode_tok_s"] > 0 for s in samples)
+
+
 def test_a_shape_is_refused_and_not_timed_when_its_canary_is_broken(planted: Planted) -> None:
     code, cells = _run(planted, SCRIPTED_AS="flood")
     assert code == 1, "the broken canary is the news"

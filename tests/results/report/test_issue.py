@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from results.report.issue import MOST_CHARACTERS, Issue, IssueRows, issue_markdo
 from results.report.issue_rows import issue_rows
 from results.store import Store
 from results.vocabulary import Outcome
+from suites.backends import Expressed, backend_for, express
 from tests.results.planted_boots import plant
 from tests.results.report.markdown import SHOWN, active, kinds_holding
 
@@ -122,6 +124,24 @@ def test_everything_a_maintainer_needs_is_in_it(store: Store, broken: str) -> No
         "| `0.31.0` | `pass` | 1 |",
     ):
         assert words in text, words
+
+
+def test_a_backend_that_is_a_file_of_ones_own_comes_with_the_report(store: Store, broken: str, tmp_path: Path) -> None:
+    rows = issue_rows(store, broken)
+    assert rows is not None
+    boot = {**rows.boot, "backend_name": "blocks", "backend_arguments": ["--block-size", "16", 'say "END"\nEND']}
+    own = dataclasses.replace(rows, boot=boot, backend_environment={"VLLM_X": "1"})
+    shown = issue_of(own, IDENTITY, own_backend=True).reproduce
+    found = re.fullmatch(r"cat > backend\.toml <<'END'\n(.*\n)END\n(sparkproof run .*)", shown, re.DOTALL)
+    assert found is not None
+    text, command = found.groups()
+    assert command.endswith("--backend ./backend.toml")
+    assert "\nEND\n" not in text
+    (tmp_path / "backend.toml").write_text(text)
+    expressed = express(backend_for(str(tmp_path / "backend.toml")), "vllm", "0.32.0")
+    assert isinstance(expressed, Expressed)
+    assert (list(expressed.arguments), expressed.environment) == (boot["backend_arguments"], {"VLLM_X": "1"})
+    assert "--backend blocks" in issue_of(own, IDENTITY).reproduce, "a backend of Sparkproof's needs no file"
 
 
 def test_the_wheel_difference_is_against_the_newest_good_build_the_kernels_first(store: Store, broken: str) -> None:

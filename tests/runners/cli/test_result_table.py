@@ -61,6 +61,19 @@ def test_overhead_leaves_out_installing_and_the_engines_start() -> None:
     assert overhead_s(CELL) == 45.0
 
 
+def test_only_files_that_the_boot_made_are_named(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    folder = store.boots / CELL.run_ids[0]
+    folder.mkdir(parents=True)
+    console = Console(width=300, file=io.StringIO(), highlight=False)
+    console.print(render([CELL], store))
+    (folder / "server.log").touch()
+    console.print(render([CELL], store))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert shown.count(f"log {folder / 'server.log'}") == 1 and "serve script" not in shown
+
+
 def test_published_rates_stand_beside_the_measurement_with_their_source() -> None:
     gpt_oss = dataclasses.replace(CELL, recipe_name="gpt-oss-120b")
     assert "claimed elsewhere" in _shown(gpt_oss)

@@ -31,9 +31,16 @@ def test_recorded_log_is_explained_without_being_told_anything(name: str) -> Non
     assert found.lines_read == len(path_of(name).read_bytes().split(b"\n")) - path_of(name).read_bytes().endswith(b"\n")
 
 
+WITHOUT_A_VERSION = {"sglang-0.5.23-cpu-hybrid-no-snapshots", "sglang-0.5.14-cpu-port-too-high", "vllm-0.31.0-cpu-hybrid-no-torchvision"}
+"""They ended before their arguments were printed, or the banner of their process belongs to an earlier checkpoint."""
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_version_is_stated_or_its_bounds_hold_the_true_one(name: str) -> None:
     found = explain_log(path_of(name))
+    if name in WITHOUT_A_VERSION:
+        assert (found.version, found.version_note) == (None, "not stated")
+        return
     if engine_of(name) == "vllm" or "canary" in name:  # an uncut argument dump of SGLang names the version exactly
         assert found.version == version_of(name)
         return

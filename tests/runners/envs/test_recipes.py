@@ -49,6 +49,13 @@ def test_additions_apply_to_their_versions_only(version, fastapi_pinned, sgl_ker
     assert "torchvision" in dict(made.stubs)
 
 
+@pytest.mark.parametrize(("version", "stubs"), [("0.30.0", ()), ("0.31.0", ("torchvision",)), ("0.32.0", ("torchvision",))])
+def test_vllm_without_a_gpu_can_import_the_image_processor_of_qwen35_where_that_was_tried(version, stubs):
+    made = plan("vllm", version)
+    assert tuple(dict(made.stubs)) == stubs
+    assert "torchvision" in made.without
+
+
 @pytest.mark.parametrize(("engine", "version"), [("vllm", "0.33.0"), ("vllm", "0.26.0"), ("sglang", "0.5.9"), ("sglang", "0.6.0")])
 def test_version_without_a_recipe_is_unsupported_with_the_covered_range(engine, version):
     with pytest.raises(Unsupported, match=rf"no CUDA device.*recipes cover {engine} >=") as raised:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 from types import SimpleNamespace
 
@@ -13,6 +14,17 @@ from tests.runners.process.conftest import Start, eventually
 
 def test_free_port_has_no_owner() -> None:
     assert port_owner(free_port()) == Listeners()
+
+
+def test_a_free_port_leaves_room_for_the_port_that_sglang_derives_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free := free_port()))
+        monkeypatch.setattr(random, "sample", lambda candidates, count: [free, max(candidates), min(candidates)])
+        found = free_port()
+        assert found != free and found + 10_000 <= 65_535
+        monkeypatch.setattr(random, "sample", lambda candidates, count: [free])
+        with pytest.raises(OSError, match="no port from"):
+            free_port()
     assert not Listeners().any
 
 

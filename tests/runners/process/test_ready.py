@@ -152,6 +152,7 @@ CRASH = NotReady(Outcome.CRASH, "it ended", 1.0, Exit(code=1))
 KILLED = NotReady(Outcome.CRASH, "it ended", 1.0, Exit(signal=9))
 HANG = NotReady(Outcome.HANG, "it hangs", 1.0)
 TORCH = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 121.69 GiB\n"
+SIGQUIT = "[2026-11-30 23:47:55] Received sigquit from a child process. It usually means the child failed.\n"
 BIND = "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000): address already in use\n"
 
 
@@ -167,6 +168,9 @@ BIND = "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0
         (CRASH, "", "the kernel's OOM killer ended 1 process(es)", Outcome.OOM, "OOM killer"),
         (HANG, "", "the kernel log says: NV_ERR_NO_MEMORY", Outcome.OOM, "kernel log"),
         (KILLED, "", None, Outcome.CRASH, "somebody sent it"),
+        (KILLED, SIGQUIT, None, Outcome.CRASH, "by itself, after one of its processes had failed"),
+        (KILLED, SIGQUIT, "the kernel's OOM killer ended 1 process(es)", Outcome.OOM, "OOM killer"),
+        (KILLED, SIGQUIT + "x\n" * 100, None, Outcome.CRASH, "somebody sent it"),
         (CRASH, BIND, None, Outcome.INFRASTRUCTURE, "already in use"),
         (HANG, BIND, None, Outcome.HANG, "it hangs"),
         (CRASH, TORCH + "x\n" * 1000, None, Outcome.CRASH, "it ended"),

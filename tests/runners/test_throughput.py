@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from results.records import SampleRecord
 from runners.prompts import Vocabulary
 from runners.request_fields import CONTINUOUS_USAGE, TIMED_FIELDS
+from runners.sse import read_trace
 from runners.stream import StreamPolicy, Target
+from runners.stream_trace import StreamTrace
 from runners.throughput import (
     COUNTS_DIFFER,
     NO_VALID_SAMPLE,
@@ -105,6 +108,20 @@ def test_speculative_chunks_do_not_change_the_rate() -> None:
     fast = Script(first_chunk_tokens=4, chunk_tokens=4, first_delay_s=0.02, step_s=0.016)
     result, _, _ = simulated(fast, Workload("spec", 40, 64, 1, 2))
     assert [s.decode_tok_s for s in timed(result, Workload("spec", 40, 64, 1, 2))] == [pytest.approx(250)] * 2
+
+
+def test_no_garbage_is_collected_while_a_batch_is_received_or_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    collecting: list[bool] = []
+
+    def read(*arguments: Any) -> StreamTrace:
+        collecting.append(gc.isenabled())
+        return read_trace(*arguments)
+
+    monkeypatch.setattr("runners.throughput.read_trace", read)
+    simulated(GOOD, ONE)
+    assert collecting
+    assert not any(collecting)
+    assert gc.isenabled()
 
 
 def test_warmup_samples_are_cold_and_apart() -> None:

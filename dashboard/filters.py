@@ -17,6 +17,7 @@ from dashboard.shown import line
 
 _WIDTH, _NARROW = 260, 190
 _TOUCHED = "filters_touched"
+_PAGE = "filters_page"
 
 
 def choose(
@@ -70,6 +71,15 @@ def node_filter(nodes: Mapping[str, str], *, everything: str = "all nodes") -> s
     if len(nodes) < 2 and not st.query_params.get("node"):
         return None
     return choose("Node", "node", nodes, everything=everything, narrow=True)
+
+
+def arrive(page: str) -> None:
+    """Before a page is drawn. One that was not on the screen takes everything from the address, nothing from filters of the same name."""
+    if st.session_state.get(_PAGE) == page:
+        return
+    for key in [key for key in st.session_state if str(key).startswith(("filter_", _written("")))]:
+        del st.session_state[key]
+    st.session_state[_PAGE], st.session_state[_TOUCHED] = page, False
 
 
 def touched() -> bool:

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from dashboard import source
-from dashboard.filters import settle
+from dashboard.filters import arrive, settle
 from dashboard.shown import block, line
 from results.errors import StoreError
 
@@ -23,6 +23,7 @@ def show(page: StreamlitPage) -> None:
         _first_run()
         return
     try:
+        arrive(page.url_path)
         with source.visiting():
             page.run()
         settle()

@@ -1,7 +1,7 @@
 """Permalinks: every page's filters are its address.
 
-Trap: a link that comes back from the browser names a page or a parameter that is not ours. Rule: a link is a page of PAGES with parameters
-of that page; anything else is dropped, and every value is only ever compared with values of the store, never used as a path.
+Trap: an address from outside names a page or a parameter that is not ours. Rule: a link is a page of PAGES with parameters of that page,
+and every value of an address is only ever compared with values of the store, never used as a path.
 """
 
 from __future__ import annotations
@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import urlencode
 
 import streamlit as st
 
-_VALUE_LIMIT = 300
 _CLICKED = "clicked_link"
+_GO = """
+export default function ({ data }) {
+  if (location.href === new URL(data, document.baseURI).href) return;
+  history.pushState({}, "", data);
+  dispatchEvent(new PopStateEvent("popstate"));
+}
+"""
+"""As Streamlit itself goes Back and Forward. `st.switch_page` would leave an address between the two pages in the history, with the page of
+the first and the filters of the second (1.67)."""
 
 
 @dataclass(frozen=True)
@@ -95,33 +103,22 @@ def to(page: str, **parameters: str | None) -> Link:
     return Link(page, tuple((name, value) for name, value in parameters.items() if value))
 
 
-def parse(href: str) -> Link | None:
-    """The link that `href` (from the browser) says, without anything that is not ours; None if it names no page of ours."""
-    parts = urlsplit(href[:4_000])
-    page = parts.path.removeprefix("./") or "today"
-    if parts.scheme or parts.netloc or page not in PAGES:
-        return None
-    known = PAGES[page].parameters
-    return Link(page, tuple((name, value[:_VALUE_LIMIT]) for name, value in parse_qsl(parts.query) if name in known))
-
-
-def clicked(href: str) -> None:
-    """Note a click, in the callback that it caused; the next run of the page begins by going there."""
-    st.session_state[_CLICKED] = href
+def clicked(link: Link) -> None:
+    """Note a click that only the server knows of (a dot of a chart); the next run begins by going there."""
+    st.session_state[_CLICKED] = link.href()
 
 
 def leave() -> None:
     """Go where the last click pointed, before the page that it was made on is drawn once more for nothing."""
-    if _CLICKED in st.session_state:
-        follow(str(st.session_state[_CLICKED]))
+    href = st.session_state.pop(_CLICKED, None)
+    if href is not None:
+        _way()(data=str(href))
+        st.stop()
 
 
-def follow(href: str) -> None:
-    """Go where a clicked link points, within this session."""
-    st.session_state.pop(_CLICKED, None)
-    link = parse(href)
-    if link is not None:
-        st.switch_page(PAGES[link.page].script, query_params=dict(link.parameters))
+@st.cache_resource(show_spinner=False)
+def _way() -> Any:
+    return st.components.v2.component("sparkproof.way", js=_GO)
 
 
 def cell_of(row: Mapping[str, Any]) -> Link:

@@ -97,14 +97,9 @@ def grid(
         "rows": [_row([cell if isinstance(cell, Cell) else Cell(cell) for cell in row]) for row in rows],
     }
 
-    def noted() -> None:
-        links.clicked(str(st.session_state[key].go))
-
     # As bytes: Streamlit would write a dictionary out three times to know it again.
     sent = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    clicked = _component()(key=key, data=sent, on_go_change=noted)
-    if clicked.go:  # inside a fragment, which runs again without the rest of the page
-        links.follow(str(clicked.go))
+    _component()(key=key, data=sent)
 
 
 def _row(cells: Sequence[Cell]) -> list[dict[str, Any]]:

@@ -118,7 +118,8 @@ const draw = (frame, data) => {
     const link = event.target.closest("a");
     if (!link || link.target || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
     event.preventDefault();
-    frame.go(link.getAttribute("href"));
+    history.pushState({}, "", link.getAttribute("href")); // as Streamlit itself goes Back: the server is asked once
+    window.dispatchEvent(new PopStateEvent("popstate"));
   });
   frame.replaceChildren(table);
   roam(table);
@@ -155,10 +156,9 @@ const loadLater = () => {
 setTimeout(loadLater, 200);
 
 // Called anew whenever anything around the table changes, too: then nothing is to be drawn.
-export default function ({ data, parentElement, setTriggerValue }) {
+export default function ({ data, parentElement }) {
   const frame = parentElement.querySelector(".frame");
   const said = utf8.decode(data);
-  frame.go = (href) => setTriggerValue("go", href);
   if (frame.said === said) return;
   frame.said = said;
   draw(frame, JSON.parse(said));

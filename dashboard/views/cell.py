@@ -133,7 +133,7 @@ def _chart(history: Row, metric: str, boots: Sequence[Row], verdicts: Sequence[R
     def noted() -> None:
         chosen = st.session_state[key].selection.get(charts.SELECTION) or []
         if chosen and chosen[0].get("run_id"):
-            links.clicked(links.to("run", run=str(chosen[0]["run_id"])).href())
+            links.clicked(links.to("run", run=str(chosen[0]["run_id"])))
 
     st.vega_lite_chart(
         chart,

@@ -28,6 +28,7 @@ _FOCUSED = """(() => {
   while (own && own.shadowRoot) own = own.shadowRoot.activeElement;
   return own.textContent;
 })()"""
+_DOT = "[data-testid=stVegaLiteChart] svg path[aria-roledescription=circle], [data-testid=stVegaLiteChart] svg .mark-symbol path"
 _SCROLL = """(own) => {
   const frame = own.closest(".frame");
   Object.assign(frame, { scrollTop: 20, scrollLeft: 60 });
@@ -82,6 +83,24 @@ def test_from_the_matrix_over_the_cell_to_the_boot(visit: Visit) -> None:
     visit.page.get_by_text("vLLM 0.32.0 · gpt-oss-120b on flashinfer").first.wait_for()
     visit.page.go_back()
     visit.settled("Cell")
+
+
+def test_back_and_forward_show_what_was_there(visit: Visit) -> None:
+    matrix, cell = re.compile(r"/matrix\?engine=vllm&q=flash$"), re.compile(r"/cell\?.*&recipe=gpt-oss-120b&backend=flashinfer&")
+    visit.open("matrix?engine=vllm&q=flash", "Matrix")
+    visit.page.get_by_role("link", name="✗ incoherent").click()
+    visit.settled("Cell")
+    visit.page.locator(_DOT).first.click(force=True)
+    visit.settled("Run")
+    for step, heading, address in (("back", "Cell", cell), ("back", "Matrix", matrix), ("forward", "Cell", cell)):
+        visit.page.evaluate(f"history.{step}()")
+        visit.settled(heading)
+        expect(visit.page).to_have_url(address)
+    visit.page.go_back()
+    visit.settled("Matrix")
+    expect(visit.page.get_by_placeholder("model or backend")).to_have_value("flash")
+    visit.page.get_by_role("link", name="✗ incoherent").wait_for()
+    expect(visit.page).to_have_url(matrix)
 
 
 def test_a_link_opens_in_a_tab_of_its_own_as_well(visit: Visit) -> None:
@@ -190,10 +209,7 @@ def test_the_keyboard_reaches_a_cell_and_opens_it(visit: Visit) -> None:
 
 def test_a_dot_of_the_chart_opens_its_boot(visit: Visit) -> None:
     visit.open("cell?engine=vllm&recipe=gpt-oss-120b&backend=marlin", "Cell")
-    dot = visit.page.locator(
-        "[data-testid=stVegaLiteChart] svg path[aria-roledescription=circle], [data-testid=stVegaLiteChart] svg .mark-symbol path"
-    )
-    dot.first.click(force=True)
+    visit.page.locator(_DOT).first.click(force=True)
     visit.settled("Run")
 
 

@@ -1,6 +1,8 @@
-"""Links that a page sends out and gets back."""
+"""Links that a page sends out."""
 
 from __future__ import annotations
+
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from hypothesis import given
@@ -12,27 +14,10 @@ _TEXT = st.text(min_size=1, max_size=100).filter(lambda text: text.encode("utf-8
 
 
 @given(engine=_TEXT, recipe=_TEXT)
-def test_a_link_comes_back_as_it_was_sent(engine: str, recipe: str) -> None:
-    link = links.to("cell", engine=engine, recipe=recipe)
-    assert links.parse(link.href()) == link
-
-
-@given(st.text(max_size=300))
-def test_whatever_comes_back_names_a_page_of_ours_or_nothing(href: str) -> None:
-    link = links.parse(href)
-    if link is not None:
-        assert {name for name, _ in link.parameters} <= set(links.PAGES[link.page].parameters)
-
-
-@pytest.mark.parametrize(
-    "href", ["https://example.org/matrix", "//example.org/matrix", "javascript:alert(1)", "views/run.py", "../run", "run/../../x"]
-)
-def test_an_address_outside_is_no_link(href: str) -> None:
-    assert links.parse(href) is None
-
-
-def test_a_parameter_that_the_page_does_not_have_is_dropped() -> None:
-    assert links.parse("run?run=1&file=/etc/passwd") == links.to("run", run="1")
+def test_an_address_says_page_and_parameters_and_nothing_else(engine: str, recipe: str) -> None:
+    parts = urlsplit(links.to("cell", engine=engine, recipe=recipe).href())
+    assert (parts.scheme, parts.netloc, parts.path, parts.fragment) == ("", "", "cell", "")
+    assert parse_qsl(parts.query, keep_blank_values=True) == [("engine", engine), ("recipe", recipe)]
 
 
 def test_a_page_or_parameter_that_does_not_exist_cannot_be_linked() -> None:

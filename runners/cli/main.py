@@ -87,8 +87,8 @@ def _root() -> None:
 
 
 def main() -> None:
-    """Entry point."""
-    app()
+    """Entry point; help and usage errors name the command as it is typed."""
+    app(prog_name="sparkproof")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pyarrow as pa
 from dashboard.sentence import engine_name
 from dashboard.shown import line, when
 from dashboard.words import BLUE, FAIL, FALLBACK, FLAKY, GREY, PASS, SKY, look_of_state, look_of_verdict
+from results.levels import Level
 
 Row = Mapping[str, Any]
 Specification = dict[str, Any]
@@ -30,7 +31,7 @@ _TEXT = "#7a7a7a"
 _HEIGHT, _HEIGHT_WITHOUT_NUMBERS = 380, 120
 _BOTTOM = {"value": "height"}
 _WITH_NUMBERS = ("points", "claims", "roofline", "levels")
-_WORKING = ("pass", "fallback")
+WORKING = ("pass", "fallback")
 _PLAIN = {"format": ",.4~g", "tickCount": 5}
 _COLOUR = {"field": "colour", "type": "nominal", "scale": None, "legend": None}
 _OFFSET = {"field": "offset", "type": "quantitative", "scale": {"domain": [0, 1]}}
@@ -47,7 +48,7 @@ class HistoryChart:
     unit: str
     releases: Sequence[str]
     boots: Sequence[Row]
-    levels: Sequence[Row]
+    levels: Sequence[Level]
     claims: Sequence[Row]
     changes: Mapping[str, str]
     roofline: float | None = None
@@ -92,7 +93,7 @@ def _points(chart: HistoryChart) -> dict[str, list[Row]]:
     by_release: dict[str, list[Row]] = {}
     on_axis = set(chart.releases)
     for boot in chart.boots:
-        if boot["release"] in on_axis and boot.get(chart.metric) is not None and boot["counted_as"] in _WORKING:
+        if boot["release"] in on_axis and boot.get(chart.metric) is not None and boot["counted_as"] in WORKING:
             by_release.setdefault(boot["release"], []).append(boot)
     return {
         release: [
@@ -156,13 +157,13 @@ def _bands(chart: HistoryChart, x: Specification, y: Specification) -> list[_Lay
     on_axis = set(chart.releases)
     rows = [
         {
-            "release": level["first_release"],
-            "last": level["last_release"],
-            "value": float(level["level"] * chart.scale),
-            "level": f"{level['level'] * chart.scale:.4g} ± {level['spread'] * 100:.1f} %",
+            "release": found.releases[0],
+            "last": found.releases[-1],
+            "value": found.level * chart.scale,
+            "level": f"{found.level * chart.scale:.4g} ± {found.spread * 100:.1f} %",
         }
-        for level in chart.levels
-        if {level["first_release"], level["last_release"]} <= on_axis
+        for found in chart.levels
+        if on_axis.issuperset(found.releases)
     ]
     band = {"type": "rule", "strokeWidth": 9, "opacity": 0.2, "color": BLUE}
     return [_Layer("levels", rows, band, {"x": x, "x2": {"field": "last"}, "y": y, "tooltip": [_word("level")]})]
@@ -189,7 +190,7 @@ def _failures(chart: HistoryChart) -> list[_Layer]:
     by_release: dict[str, dict[str, list[Row]]] = {}
     on_axis = set(chart.releases)
     for boot in chart.boots:
-        if boot["release"] in on_axis and boot["counted_as"] not in _WORKING:
+        if boot["release"] in on_axis and boot["counted_as"] not in WORKING:
             by_release.setdefault(boot["release"], {}).setdefault(boot["counted_as"] or "running", []).append(boot)
     rows = [
         {

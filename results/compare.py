@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import duckdb
@@ -106,11 +107,14 @@ def compare(store: Store, question: Question, most_judged: int = MOST_JUDGED) ->
         numbers: dict[str, list[ComparedNumber]] = {}
         for row in _rows(connection, _NUMBERS, question):
             numbers.setdefault(row["history_id"], []).append(_number_of_row(row))
-        apart = [cell for cell, sides in cells.items() if len(sides) == 2 and not _adjacent(sides, question)]
-        apart.sort(key=lambda cell: _sameness(cells[cell][question.old], cells[cell][question.new]))
+        apart = _most_changed_first(
+            {cell: sides for cell, sides in cells.items() if len(sides) == 2 and not _adjacent(sides, question)}, question
+        )
         judged = _judge(connection, question, apart[:most_judged])
     for cell in apart[most_judged:]:
-        judged[cell] = f"not judged: only the {most_judged} of {len(apart)} cells that changed most are; ask for one node, model or backend"
+        states = f"{cells[cell][question.old]['state']} -> {cells[cell][question.new]['state']}"
+        why = f"only the {most_judged} of {len(apart)} cells that changed most are; ask for one node, model or backend"
+        judged[cell] = f"{states}; not judged: {why}"
     return [_cell(sides, question, numbers.get(cell, ()), judged.get(cell)) for cell, sides in cells.items()]
 
 
@@ -138,10 +142,17 @@ def _adjacent(sides: Mapping[str, Row], question: Question) -> bool:
     return bool(new["after"] == question.old and (new["last_good"] == question.old or old["state"] != "pass"))
 
 
-def _sameness(old: Row, new: Row) -> tuple[bool, float]:
-    """Smallest for what is judged first: another outcome, then the greatest change of the medians."""
+def _most_changed_first(cells: Mapping[str, Mapping[str, Row]], question: Question) -> list[str]:
+    """In turns: a cell with another outcome, and one with the same whose median changed most; of the former no number can be judged."""
+    by_change = sorted(cells, key=lambda cell: -_change(cells[cell][question.old], cells[cell][question.new]))
+    same = [cell for cell in by_change if cells[cell][question.old]["state"] == cells[cell][question.new]["state"]]
+    other = [cell for cell in by_change if cells[cell][question.old]["state"] != cells[cell][question.new]["state"]]
+    return [cell for pair in zip_longest(other, same) for cell in pair if cell is not None]
+
+
+def _change(old: Row, new: Row) -> float:
     before, after = old["decode_tok_s"], new["decode_tok_s"]
-    return old["state"] == new["state"], -abs(after / before - 1) if before and after is not None else 0.0
+    return abs(after / before - 1) if before and after is not None else 0.0
 
 
 def _judge(connection: duckdb.DuckDBPyConnection, question: Question, cells: Sequence[str]) -> dict[str, ReleaseVerdict | str]:

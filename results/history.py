@@ -38,6 +38,7 @@ _OF_THE_BOOT = (
     "memory_used_bytes",
     "memory_peak_used_bytes",
     "memory_leak_bytes",
+    "swap_used_bytes",
     "model_memory_bytes",
     "kv_cache_bytes",
     "kv_cache_tokens",
@@ -46,7 +47,7 @@ _OF_THE_BOOT = (
     "margin_drift_rms",
 )
 
-_OF_THE_RUN = frozenset({"model_memory_bytes", "kv_cache_bytes", "kv_cache_tokens"})
+_OF_THE_RUN = frozenset({"swap_used_bytes", "model_memory_bytes", "kv_cache_bytes", "kv_cache_tokens"})
 """Those that the run itself carries; the others are derived from its rows."""
 
 _BOOTS = f"""
@@ -235,7 +236,14 @@ def _rows(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
+def total(counts: Iterable[Mapping[Exclusion, int]]) -> Counter[Exclusion]:
+    """What was left out, of all of these together."""
+    together: Counter[Exclusion] = Counter()
+    for one in filter(None, counts):
+        together.update(one)
+    return +together
+
+
 def exclusions_json(counts: Iterable[Mapping[Exclusion, int]]) -> str:
     """Everything that was left out of judging a history, counted, as JSON."""
-    total = sum((Counter(one) for one in counts), Counter[Exclusion]())
-    return json.dumps({str(reason): number for reason, number in sorted(total.items())})
+    return json.dumps({str(reason): number for reason, number in sorted(total(counts).items())})

@@ -106,11 +106,12 @@ def mark_whole(connection: Connection, history_ids: Iterable[str]) -> None:
     mark_stale(connection, ((history, None) for history in history_ids))
 
 
-def derive_all(connection: Connection, *, numbers: bool) -> None:
-    """After a migration: fill what is derived from the rows, if `numbers` says that it is not there yet, and have all cells judged."""
+def derive_all(connection: Connection, *, numbers: bool, verdicts: bool) -> None:
+    """After a migration: fill what is derived from the rows if `numbers`, have all cells judged if `verdicts`."""
     if numbers:
         _derive_names_and_numbers(connection)
-    mark_whole(connection, (row[0] for row in connection.execute("SELECT DISTINCT history_id FROM runs").fetchall()))
+    if verdicts:
+        mark_whole(connection, (row[0] for row in connection.execute("SELECT DISTINCT history_id FROM runs").fetchall()))
 
 
 def _derive_names_and_numbers(connection: Connection) -> None:

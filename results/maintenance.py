@@ -28,7 +28,7 @@ class CheckReport:
     tables: dict[str, int]
     problems: tuple[str, ...] = ()
     without_folder: tuple[str, ...] = ()
-    """Boots in the database whose folder is gone: nothing is wrong with them, but a rebuild would lose them."""
+    """Boots in the database whose folder is gone: nothing is wrong with them, but a rebuild leaves them behind."""
     unstored: tuple[str, ...] = ()
     """Folders that the database does not hold yet: the next start stores them."""
 

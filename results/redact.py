@@ -24,6 +24,8 @@ _PATTERNS = (
         r"(?!(?:None|null|False|True|\d{1,9}\b)['\",\s)}]?)[^\s'\",;)}]{6,4096}"
     ),
     re.compile(r"(?P<keep>(?i:--(?:[a-z0-9-]{1,40}-)?(?:api-key|token|password|secret)\s+))[^\s'\"]{3,4096}"),
+    re.compile(r"(?P<keep>(?i:serial number: ))[A-Za-z0-9-]{4,64}"),
+    re.compile(r"(?P<keep>\bGPU-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
 )
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]{0,64}[ -/]{0,16}[@-~]|\x1b\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|\x1b[P^_X][^\x1b]{0,4096}\x1b\\|\x1b[@-Z\\-_]?|[\x80-\x9f]"
@@ -32,7 +34,8 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u20
 
 
 def redact(text: str) -> str:
-    """`text` with URL credentials, bearer tokens, well-known key shapes and `name=secret` values replaced by `[redacted]`."""
+    """`text` with URL credentials, bearer tokens, well-known key shapes, `name=secret` values, serial numbers and GPU UUIDs (the driver's
+    kernel messages name both) replaced by `[redacted]`."""
     for pattern in _PATTERNS:
         text = pattern.sub(lambda m: m.group("keep") + HIDDEN + ("@" if m.group(0).endswith("@") else ""), text)
     return text

@@ -11,13 +11,14 @@ from pathlib import Path
 import duckdb
 
 _HERE = Path(__file__).parent
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 
 def schema_version(connection: duckdb.DuckDBPyConnection) -> int:
     """The version of an open database; 0 if it is empty."""
-    tables = connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'schema_version'").fetchall()
-    if not tables:
+    try:
+        connection.execute("PRAGMA table_info('schema_version')")
+    except duckdb.CatalogException:
         return 0
     row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
     return int(row[0]) if row and row[0] is not None else 0

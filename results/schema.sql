@@ -1,4 +1,4 @@
--- The tables of Sparkproof, version 6 (views: views.sql). Null means "not measured"; 0 is a measurement.
+-- The tables of Sparkproof, version 7 (views: views.sql). Null means "not measured"; 0 is a measurement.
 -- Field meanings and units: results/records.py. Every raw repeat is a row. Tables below the line DERIVED hold nothing that the rows above do
 -- not say: they are filled at ingest so that no page has to compute, and `sparkproof rebuild` fills them alike.
 
@@ -327,7 +327,7 @@ CREATE TABLE stored_medians (
     completion_tokens BIGINT
 );
 
--- One row per boot: the rows of the view boot_facts_of_rows.
+-- One row per boot: the rows of the view boot_facts_of_rows. history_id stands here too, so that a page reads one cell's rows and no others.
 CREATE TABLE boot_facts (
     run_id VARCHAR NOT NULL,
     workload VARCHAR,
@@ -359,7 +359,8 @@ CREATE TABLE boot_facts (
     install_s DOUBLE,
     startup_s DOUBLE,
     gate_s DOUBLE,
-    total_s DOUBLE
+    total_s DOUBLE,
+    history_id VARCHAR
 );
 
 -- One row per cell without its release: what a history is drawn over. history_id is runs.history_id.
@@ -440,16 +441,6 @@ CREATE TABLE number_verdicts (
     boots_to_decide INTEGER,
     differs VARCHAR[],
     warnings VARCHAR[]
-);
-
--- Bands of a chart: releases first to last (both inclusive) ran at one level.
-CREATE TABLE levels (
-    history_id VARCHAR NOT NULL,
-    series VARCHAR NOT NULL,
-    first_release VARCHAR NOT NULL,
-    last_release VARCHAR NOT NULL,
-    level DOUBLE NOT NULL,
-    spread DOUBLE NOT NULL
 );
 
 -- What broke or slowed down, at its present stage: detected, confirmed, fixed, ignored. subject is `outcome` or a series.

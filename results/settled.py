@@ -12,18 +12,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import takewhile
+from itertools import chain, repeat, takewhile
 from pathlib import Path
 from typing import Any
 
 import duckdb
+from pydantic_core import from_json
 
 from results import verdict as rule_package
 from results.engine_versions import releases_of
-from results.history import Standing, StoredHistory, node_state
+from results.history import Standing, StoredHistory, node_state, total
 from results.verdict.cell import ReleaseVerdict
 from results.verdict.facts import AdmittedHistory, BootFact, Exclusion
 from results.verdict.numbers import NumberVerdict
@@ -36,11 +37,12 @@ SELECT v.history_id, h.engine, h.node_id, v.release, v.state, v.verdict, v.confi
     v.since, v.skipped, v.reason, v.differs, v.suppressed, v.decode_tok_s, v.evidence
 FROM verdicts v JOIN histories h ON h.history_id = v.history_id WHERE v.history_id IN (SELECT unnest(?))
 """
-_NUMBERS = """
-SELECT history_id, release, series, verdict, median, moved, CASE WHEN moved THEN baseline END, CASE WHEN moved THEN effect END,
-    CASE WHEN moved THEN reason END
-FROM number_verdicts WHERE history_id IN (SELECT unnest(?))
+_MOVED = """
+SELECT history_id, release, series, verdict, baseline, effect, reason FROM number_verdicts
+WHERE moved AND history_id IN (SELECT unnest(?))
 """
+_NOT_MOVED = NumberVerdict(Verdict.UNCHANGED, "", None, "")
+"""In place of every number that did not move: no later release and no finding asks more of it than that it was judged."""
 _OUTCOMES: Mapping[str, Outcome] = {str(outcome): outcome for outcome in Outcome}
 _STATES: Mapping[str, Outcome | CellState] = {str(state): state for state in (*Outcome, *CellState)}
 
@@ -59,12 +61,10 @@ def rule() -> str:
 
 @dataclass
 class Former:
-    """What is stored of some histories: by history, release to the row of its verdict and the numbers of it."""
+    """What is stored of some histories: by history, release to the row of its verdict, and the numbers of it that moved."""
 
     verdicts: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    numbers: dict[tuple[str, str], dict[str, NumberVerdict]] = field(default_factory=dict)
-    medians: dict[str, dict[tuple[str, str], float]] = field(default_factory=dict)
-    """By history, (release, series) to the median of its boots."""
+    moved: dict[tuple[str, str], dict[str, NumberVerdict]] = field(default_factory=dict)
     last_runs: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """Finding to (last run, when it started)."""
 
@@ -77,9 +77,9 @@ class Former:
         for values in cursor.fetchall():
             row = dict(zip(names, values, strict=True))
             former.verdicts.setdefault(row["history_id"], {})[row["release"]] = row
-        for history, release, series, verdict, median, *moved in connection.execute(_NUMBERS, wanted).fetchall():
-            former.numbers.setdefault((history, release), {})[series] = _number(verdict, release, *moved)
-            former.medians.setdefault(history, {})[release, series] = median
+        for history, release, series, verdict, baseline, effect, reason in connection.execute(_MOVED, wanted).fetchall():
+            number = NumberVerdict(Verdict(verdict), reason, baseline, release, effect=effect, moved=True)
+            former.moved.setdefault((history, release), {})[series] = number
         former.last_runs = {
             finding: (run, started)
             for finding, run, started in connection.execute(
@@ -115,12 +115,15 @@ class Former:
         good = next((rows[release] for release in reversed(stands) if rows[release]["state"] == Outcome.PASS), None)
         return Standing(
             since=position,
-            verdicts=tuple(_release_verdict(rows[release], self.numbers.get((history, release), {})) for release in stands),
+            verdicts=tuple(
+                _release_verdict(rows[release], one.boots, self.moved.get((history, release), {}))
+                for release, one in zip(stands, kept, strict=True)
+            ),
             boots={release: one.boots for release, one in zip(stands, kept, strict=True)},
             clock_went_back=frozenset(run for one in kept for run in one.clock),
             shapes=[(workload, shape) for one in kept for workload, shape in one.shapes],
             unlike={one.unlike for one in kept},
-            left_out=sum((one.left_out for one in kept), Counter()),
+            left_out=total(one.left_out for one in kept),
             last_good=None if good is None else (good["release"], good["decode_tok_s"]),
         )
 
@@ -147,19 +150,10 @@ def _usable(row: Mapping[str, Any] | None) -> bool:
     return row is not None and row["evidence"] is not None and row["evidence"].startswith(rule())
 
 
-def _number(verdict: str, release: str, moved: bool, baseline: str | None, effect: float | None, reason: str | None) -> NumberVerdict:
-    """As much of a stored verdict as later releases and findings ask of it."""
-    if not moved:
-        return _not_moved(verdict)
-    return NumberVerdict(Verdict(verdict), reason or "", baseline, release, effect=effect, moved=True)
-
-
-@lru_cache(maxsize=32)
-def _not_moved(verdict: str) -> NumberVerdict:
-    return NumberVerdict(Verdict(verdict), "", None, "")
-
-
-def _release_verdict(row: Mapping[str, Any], numbers: Mapping[str, NumberVerdict]) -> ReleaseVerdict:
+def _release_verdict(row: Mapping[str, Any], boots: Sequence[BootFact], moved: Mapping[str, NumberVerdict]) -> ReleaseVerdict:
+    """As much of a stored verdict as later releases and findings ask of it. Every number of a release that passes was judged."""
+    names = () if row["suppressed"] else chain.from_iterable(boot.metrics for boot in boots)
+    numbers = {**dict.fromkeys(names, _NOT_MOVED), **moved}
     state = _STATES[row["state"]]
     verdict = None if row["verdict"] is None else Verdict(row["verdict"])
     outcome = ReleaseOutcome(
@@ -197,9 +191,9 @@ class _Kept:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> _Kept:
-        said = json.loads(row["evidence"][len(rule()) :])
+        said = from_json(row["evidence"][len(rule()) :])
         states = [node_state(*values) for values in said["states"]]
-        columns = list(said["metrics"].items())
+        numbers = zip(*said["metrics"].values(), strict=True) if said["metrics"] else repeat(())
         boots = tuple(
             BootFact(
                 run_id,
@@ -209,14 +203,19 @@ class _Kept:
                 session,
                 started,
                 finished,
-                {name: values[number] for name, values in columns if values[number] is not None},
+                _known(said["metrics"], values),
                 states[state],
                 frozenset(flags),
             )
-            for number, (run_id, outcome, session, started, finished, state, flags) in enumerate(said["boots"])
+            for (run_id, outcome, session, started, finished, state, flags), values in zip(said["boots"], numbers, strict=False)
         )
         left_out = Counter({Exclusion(reason): number for reason, number in said["left_out"].items()})
         return cls(boots, said["clock"], [(workload, shape) for workload, shape in said["shapes"]], frozenset(said["unlike"]), left_out)
+
+
+def _known(names: Iterable[str], values: tuple[float | None, ...]) -> dict[str, float]:
+    found: dict[str, Any] = dict(zip(names, values, strict=False))
+    return {name: value for name, value in found.items() if value is not None} if None in values else found
 
 
 def evidence_text(history: StoredHistory, admitted: AdmittedHistory, release: str) -> str:

@@ -9,9 +9,9 @@ made later by `ingest_pending` or `rebuild`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from results.verdicts_stored import refresh_stale
 DEFAULT_WAIT_S = 60.0
 _DERIVED_SINCE = 3
 """Schema version since which databases hold what is derived from their rows."""
+_JUDGED_SINCE = 6
+"""Schema version since which their verdicts are as a new database has them."""
 _BATCH = 500
 """Boots stored by one commit when many are."""
 
@@ -38,13 +40,16 @@ _BATCH = 500
 class IngestReport:
     """What an ingest of several folders did: `skipped` maps a folder's id to the reason it was left out.
 
-    `cut_lines` and `not_finite` count what of the others could not be used (`BootContent`).
+    `cut_lines` and `not_finite` count what of the others could not be used (`BootContent`). `without_folder`: boots that only the former
+    database holds, which a rebuild keeps as `former`.
     """
 
     ingested: tuple[str, ...]
     skipped: dict[str, str]
     cut_lines: int = 0
     not_finite: int = 0
+    without_folder: tuple[str, ...] = ()
+    former: str | None = None
 
 
 class Store:
@@ -119,7 +124,7 @@ class Store:
                     raise StoreError(
                         f"the database has schema version {found}, this Sparkproof reads {SCHEMA_VERSION}",
                         where=str(self.database),
-                        todo="Run `sparkproof rebuild` to migrate it." if found < SCHEMA_VERSION else "Update Sparkproof.",
+                        todo="Run `sparkproof db vacuum`: it migrates it." if found < SCHEMA_VERSION else "Update Sparkproof.",
                     )
                 yield connection
         except RuntimeError as error:
@@ -135,15 +140,15 @@ class Store:
         found = schema_version(connection)
         if found > SCHEMA_VERSION:
             raise StoreError(f"the database has schema version {found}", where=str(self.database), todo="Update Sparkproof.")
-        if found == SCHEMA_VERSION:
-            return
-        with _transaction(connection):
-            if found == 0:
-                create(connection)
-            else:
-                migrate(connection, found)
-                derive_all(connection, numbers=found < _DERIVED_SINCE)
-                refresh_stale(connection)
+        if found < SCHEMA_VERSION:
+            with _transaction(connection):
+                if found == 0:
+                    create(connection)
+                else:
+                    migrate(connection, found)
+                    derive_all(connection, numbers=found < _DERIVED_SINCE, verdicts=found < _JUDGED_SINCE)
+        while _refresh_some(connection):  # cells that a migration, or an ingest that was killed, left to be judged
+            pass
 
     # -- writing ---------------------------------------------------------------------------------------------------------------------
 
@@ -181,7 +186,10 @@ class Store:
         return self._ingest_all(pending, kept, damaged) if pending or kept else IngestReport((), damaged)
 
     def rebuild(self) -> IngestReport:
-        """Make the database anew from folders and files alone; the old one is replaced only when the new one is complete."""
+        """Make the database anew from folders and files alone; the old one is replaced only when the new one is complete.
+
+        One that holds boots whose folders are gone or cannot be read is kept beside the new one.
+        """
         fresh = Store(self.root, wait_s=self._wait_s, clock=self._clock, sleep=self._sleep)
         fresh.database = self.root / "sparkproof.rebuilding.duckdb"
         lock = FileLock(str(self.root / "rebuild.lock"))
@@ -192,28 +200,40 @@ class Store:
                 kept, damaged = self.kept.read_all()
                 report = fresh._ingest_all(all_folders(self.boots), kept, damaged)
                 with self._opening().held(shared=False):
-                    self._set_aside()
+                    lost = self._set_aside(report.ingested)
                     fresh.database.replace(self.database)
         except Timeout as error:
             raise StoreLocked("another rebuild is at work", where=str(self.root)) from error
         for name in ("lock", "turn"):
             fresh.database.with_name(f"{fresh.database.name}.{name}").unlink(missing_ok=True)
-        return report
+        return replace(report, without_folder=lost, former=str(self._former) if lost else None)
 
-    def _set_aside(self) -> None:
-        """Make way for a new file: a damaged old one is kept beside it. The old one's log (.wal) must not meet the new one."""
+    @property
+    def _former(self) -> Path:
+        return self.root / "sparkproof.before-rebuild.duckdb"
+
+    def _set_aside(self, stored: Collection[str]) -> tuple[str, ...]:
+        """Make way for a new file with these boots: an old one that is damaged, or holds others (which are returned), is kept beside it.
+
+        The old one's log (.wal) must not meet the new one.
+        """
         if not self.database.exists():
-            return
+            return ()
         wal = self.database.with_name(self.database.name + ".wal")
+        lost: tuple[str, ...] = ()
         try:
-            duckdb.connect(str(self.database)).close()
+            with duckdb.connect(str(self.database)) as old:
+                lost = tuple(sorted(_run_ids(old) - set(stored)))
         except duckdb.Error as error:
             if is_lock_conflict(error):
                 raise StoreLocked(f"another program has the database: {first_line(error)}", where=str(self.database)) from error
             self.database.replace(self.database.with_suffix(".damaged"))
             if wal.exists():
                 wal.replace(wal.with_suffix(".damaged-wal"))
+        if lost:
+            self.database.replace(self._former)
         wal.unlink(missing_ok=True)
+        return lost
 
     def _ingest_all(self, folders: Sequence[BootFolder], kept: Sequence[KeptRecord], damaged: dict[str, str]) -> IngestReport:
         done: list[str] = []
@@ -266,6 +286,10 @@ def _transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         connection.rollback()
         raise
     connection.commit()
+
+
+def _run_ids(connection: duckdb.DuckDBPyConnection) -> set[str]:
+    return {row[0] for row in connection.execute("SELECT run_id FROM runs").fetchall()} if schema_version(connection) else set()
 
 
 def _in_final_state(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Verdicts, findings and chart bands as rows, kept up to date with every boot that is stored.
+"""Verdicts and findings as rows, kept up to date with every boot that is stored.
 
 Trap: a page that computes verdicts is slow, and a stored verdict that nobody renews is wrong. Rule: whatever changes a history marks it
 stale in the same transaction, `refresh_stale` judges exactly the stale ones anew, and the rows depend on nothing but the boots, so that a
@@ -7,8 +7,10 @@ rebuild gives the same ones.
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -21,13 +23,12 @@ from results.verdict.cell import CellVerdict, ReleaseVerdict, judge_admitted
 from results.verdict.facts import AdmittedHistory, SeriesKey, StandingChangedError, VerdictInputError, admit, parse_time
 from results.verdict.findings import OUTCOME, Finding, Ignore, findings_of
 from results.verdict.metrics import LAUNCH_BOUND, metric_of
-from results.verdict.segments import segment
 from results.verdict.words import Verdict
 from results.vocabulary import Outcome
 
 CHUNK = 200
 """Histories judged between two inserts."""
-_TABLES = ("verdicts", "number_verdicts", "levels", "findings", "histories")
+_TABLES = ("verdicts", "number_verdicts", "findings", "histories")
 _Rows = dict[str, list[dict[str, Any]]]
 _Measured = dict[tuple[str, str], list[float]]
 _Notes = Mapping[SeriesKey, Sequence[Ignore]]
@@ -46,6 +47,23 @@ def refresh_stale(connection: duckdb.DuckDBPyConnection, limit: int | None = Non
 
 def refresh(connection: duckdb.DuckDBPyConnection, touched: Touched) -> None:
     """Judge these histories anew, as far as their changed boots reach, and replace their rows."""
+    with _no_collecting():
+        _refresh(connection, touched)
+
+
+@contextmanager
+def _no_collecting() -> Iterator[None]:
+    """The boots of a chunk are many objects of which none is garbage; looking for some among them takes a third of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _refresh(connection: duckdb.DuckDBPyConnection, touched: Touched) -> None:
     ids = list(touched)
     rows: _Rows = {table: [] for table in _TABLES}
     notes = _notes(connection)
@@ -55,8 +73,10 @@ def refresh(connection: duckdb.DuckDBPyConnection, touched: Touched) -> None:
     found = cell_histories(connection, ids, standing=standing)
     for history_id in sorted(standing):
         try:
+            if history_id not in found:
+                raise StandingChangedError("all boots that do not stand are gone")
             _add(rows, _judged(found[history_id], notes, former, standing[history_id]))
-        except (KeyError, StandingChangedError, VerdictInputError):
+        except (StandingChangedError, VerdictInputError):
             del standing[history_id]
     again = [history for history in ids if history not in whole and history not in standing]
     found |= cell_histories(connection, again)
@@ -95,7 +115,6 @@ def _judged(history: StoredHistory, notes: _Notes, former: Former, standing: Sta
     for row in history.rows:
         by_release.setdefault(history.release_of.get(row["engine_version"], ""), []).append(row)
     measured = _measured(history, admitted, new)
-    medians = {**former.medians.get(history.history_id, {}), **{key: median(values) for key, values in measured.items()}}
     exclusions = exclusions_json([standing.left_out, *history.left_out.values(), *admitted.left_out.values()])
     return {
         "histories": [_history_row(history, standing, cell, exclusions, None)],
@@ -104,7 +123,6 @@ def _judged(history: StoredHistory, notes: _Notes, former: Former, standing: Sta
             for row in _verdict_rows(history.history_id, new, by_release, standing.last_good)
         ],
         "number_verdicts": [row for release in new for row in _number_rows(history.history_id, release, measured)],
-        "levels": _level_rows(history.history_id, cell, medians),
         "findings": [
             _finding_row(history.history_id, finding, cell, by_release)
             | (_last_run(former, finding) if finding.release in standing.boots else {})
@@ -114,6 +132,8 @@ def _judged(history: StoredHistory, notes: _Notes, former: Former, standing: Sta
 
 
 def _last_run(former: Former, finding: Finding) -> dict[str, Any]:
+    if finding.finding_id not in former.last_runs:
+        raise StandingChangedError("a finding on a release that stands was not one before")
     run, started = former.last_runs[finding.finding_id]
     return {"last_run_id": run, "last_started_at": started}
 
@@ -231,26 +251,6 @@ def _number_rows(history_id: str, release: ReleaseVerdict, measured: _Measured) 
             "differs": list(number.differs),
             "warnings": list(number.warnings),
         }
-
-
-def _level_rows(history_id: str, cell: CellVerdict, known: Mapping[tuple[str, str], float]) -> list[dict[str, Any]]:
-    """Bands over the medians of the passing releases, node states mixed: a band shows what was measured, a verdict says why."""
-    rows: list[dict[str, Any]] = []
-    for name in sorted({name for release in cell.releases for name in release.numbers}):
-        releases = [release.release for release in cell.releases if name in release.numbers]
-        medians = [known[release, name] for release in releases]
-        for band in segment(medians) if min(medians) > 0 else ():
-            rows.append(
-                {
-                    "history_id": history_id,
-                    "series": name,
-                    "first_release": releases[band.start],
-                    "last_release": releases[band.stop - 1],
-                    "level": band.level,
-                    "spread": band.spread,
-                }
-            )
-    return rows
 
 
 def _finding_row(history_id: str, finding: Finding, cell: CellVerdict, by_release: Mapping[str, Sequence[Row]]) -> dict[str, Any]:

@@ -123,7 +123,8 @@ SELECT
     p.install_s,
     p.startup_s,
     p.gate_s,
-    p.total_s
+    p.total_s,
+    r.history_id
 FROM runs r
 LEFT JOIN main_medians m ON m.run_id = r.run_id
 LEFT JOIN stream_medians s ON s.run_id = r.run_id
@@ -139,7 +140,7 @@ LEFT JOIN phase_seconds p ON p.run_id = r.run_id;
 CREATE OR REPLACE VIEW boots AS
 SELECT
     r.* EXCLUDE (node_state_id),
-    f.* EXCLUDE (run_id),
+    f.* EXCLUDE (run_id, history_id),
     v.release,
     v.position,
     n.label AS node_label,
@@ -163,7 +164,7 @@ SELECT
     CASE WHEN coalesce(s.void, false) THEN 'infrastructure' ELSE r.outcome END AS counted_as,
     r.outcome IS NOT NULL AND r.purpose IN ('measure', 'confirm', 'anchor', 'bisect') AND NOT coalesce(s.void, false) AS is_evidence
 FROM runs r
-LEFT JOIN boot_facts f ON f.run_id = r.run_id
+LEFT JOIN boot_facts f ON f.history_id = r.history_id AND f.run_id = r.run_id
 LEFT JOIN engine_versions v ON v.engine = r.engine AND v.version = r.engine_version
 LEFT JOIN nodes n ON n.node_id = r.node_id
 LEFT JOIN node_states t ON t.node_state_id = r.node_state_id

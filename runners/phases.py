@@ -16,7 +16,7 @@ from typing import Any
 
 from results.records import BackendRecord, EngineBuildRecord, RecipeRecord
 from results.redact import plain, redact_argv, redact_environment
-from results.vocabulary import Outcome
+from results.vocabulary import Outcome, Purpose
 from runners.boot import Boot
 from runners.coherence.gate import GateFailure, GateResult, recheck, run_gate
 from runners.engines.answers import without_logprobs
@@ -189,6 +189,7 @@ def launch_server(boot: Boot, serve: Callable[[ServeCommand, int], Serving]) -> 
         port=port,
         has_cuda=boot.has_cuda,
         vocabulary=vocabulary.environment,
+        small_cache=boot.recorder.run.purpose is Purpose.SWEEP,
     )
     command = serve_command(boot.cell, boot.environment.python if boot.environment is not None else Path(), request)
     try:

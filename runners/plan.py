@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from results.records import PROTOCOL_VERSION
@@ -37,8 +37,9 @@ class Cell:
         return _digest({**self._common(node_id), "engine": self.spec.name})
 
     def cell_id(self, node_id: str, build_id: str | None) -> str:
-        """Identity of the cell (M16). `build_id` is None until the environment is known."""
-        return _digest({**self._common(node_id), "spec": str(self.spec), "build": build_id})
+        """Identity of the cell (M16). `build_id` is None until the environment is known; the folder of a given one is no part of it."""
+        spec = replace(self.spec, target="") if self.spec.distribution == "venv" else self.spec
+        return _digest({**self._common(node_id), "spec": str(spec), "build": build_id})
 
     def _common(self, node_id: str) -> dict[str, Any]:
         return {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 
 NONCE_TOKENS = 24
@@ -54,8 +55,13 @@ def timed_prompt(key: PromptKey, tokens: int, vocabulary: Vocabulary) -> tuple[i
     if tokens < len(start) + NONCE_TOKENS:
         raise ValueError(f"a timed prompt needs at least {len(start) + NONCE_TOKENS} tokens, workload {key.workload} has {tokens}")
     nonce = _ids(["nonce", key.run_id, key.workload, key.repeat, key.stream, key.cold], NONCE_TOKENS, vocabulary)
-    rest = _ids(["body", key.workload], tokens - len(start) - NONCE_TOKENS, vocabulary)
-    return (*start, *nonce, *rest)
+    return (*start, *nonce, *_body(key.workload, tokens - len(start) - NONCE_TOKENS, vocabulary))
+
+
+@lru_cache(maxsize=16)
+def _body(workload: str, count: int, vocabulary: Vocabulary) -> tuple[int, ...]:
+    """Kept: every stream of a workload has it."""
+    return _ids(["body", workload], count, vocabulary)
 
 
 def _ids(seed: list[str | int | bool], count: int, vocabulary: Vocabulary) -> tuple[int, ...]:

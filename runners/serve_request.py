@@ -21,7 +21,14 @@ PYTHON_INSIDE = Path("python3")
 
 
 def serve_request(
-    cell: Cell, *, model_path: str, served_name: str, port: int, has_cuda: bool, vocabulary: Mapping[str, str] | None = None
+    cell: Cell,
+    *,
+    model_path: str,
+    served_name: str,
+    port: int,
+    has_cuda: bool,
+    vocabulary: Mapping[str, str] | None = None,
+    small_cache: bool = False,
 ) -> ServeRequest:
     """What shall be served. The backend's arguments and variables come after the recipe's, and win.
 
@@ -39,6 +46,7 @@ def serve_request(
         max_num_seqs=MAX_NUM_SEQS,
         arguments=(*cell.recipe.arguments.get(engine, ()), *expressed.arguments),
         environment={**(vocabulary or {}), **cell.recipe.environment.get(engine, {}), **expressed.environment},
+        small_cache=small_cache,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -22,14 +23,15 @@ Distribution = Literal["venv", "docker", "endpoint"]
 _MOST_CHARACTERS = 1000
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}")
 _BUILD_NUMBER = re.compile(r"b\d{1,9}")
-_FORM = "Write NAME==VERSION, optionally followed by @venv, @docker, @docker:IMAGE or @endpoint:URL."
+_FORM = "Write NAME==VERSION, optionally followed by @venv, @venv:FOLDER, @docker, @docker:IMAGE or @endpoint:URL."
 
 
 @dataclass(frozen=True)
 class EngineSpec:
     """An engine as asked for. `version` None means the newest that this node can run (venv) or whatever the server reports (otherwise).
 
-    `target` is the image of a docker distribution or the URL of an endpoint; empty for a venv.
+    `target` is the image of a docker distribution, the URL of an endpoint, or the folder of a virtual environment that is there already;
+    empty for a venv that we make.
     """
 
     name: str
@@ -39,7 +41,7 @@ class EngineSpec:
 
     @classmethod
     def parse(cls, text: str) -> EngineSpec:
-        """Read `name[==version][@venv|@docker[:IMAGE]|@endpoint:URL]`; `str()` is the inverse. Raises UsageError.
+        """Read `name[==version][@venv[:FOLDER]|@docker[:IMAGE]|@endpoint:URL]`; `str()` is the inverse. Raises UsageError.
 
         `@docker` without an image takes the default image of that release, if one is known.
         """
@@ -52,14 +54,16 @@ class EngineSpec:
             name = canonicalize_name(name, validate=True)
         except InvalidName:
             raise UsageError(f"{name!r} in {text!r} is not the name of an engine.", todo=_FORM) from None
-        wanted_version = _version(version, text, distribution) if equals else None
+        wanted_version = _version(version, text, distribution, target) if equals else None
         if distribution == "docker" and not target:
             target = default_image(name, wanted_version)[0]
+        if distribution == "venv" and target and wanted_version is None:
+            raise UsageError(f"{text!r} does not say which release is in that folder.", todo=f"Write {name}==VERSION@venv:FOLDER.")
         return cls(name, wanted_version, distribution, target)
 
     def __str__(self) -> str:
         version = f"=={self.version}" if self.version is not None else ""
-        return self.name + version + ("" if self.distribution == "venv" else f"@{self.distribution}:{self.target}")
+        return self.name + version + ("" if self.distribution == "venv" and not self.target else f"@{self.distribution}:{self.target}")
 
     @property
     def release(self) -> Version | None:
@@ -76,7 +80,7 @@ def is_fork_build(version: str) -> bool:
     return parsed.is_devrelease or parsed.local is not None
 
 
-def _version(version: str, text: str, distribution: Distribution) -> str:
+def _version(version: str, text: str, distribution: Distribution, target: str) -> str:
     if distribution == "endpoint" and _BUILD_NUMBER.fullmatch(version):
         return version
     if _BUILD_NUMBER.fullmatch(version):
@@ -88,10 +92,10 @@ def _version(version: str, text: str, distribution: Distribution) -> str:
         normal = str(Version(version))
     except InvalidVersion:
         raise UsageError(f"{version!r} in {text!r} is not a version.", todo=_FORM) from None
-    if distribution == "venv" and is_fork_build(normal):
+    if distribution == "venv" and not target and is_fork_build(normal):
         raise UsageError(
             f"{normal} is a development or fork build, which cannot be installed from an index.",
-            todo=f"Say where it comes from: {text.strip().partition('@')[0]}@docker:IMAGE or @endpoint:URL.",
+            todo=f"Say where it comes from: {text.strip().partition('@')[0]}@venv:FOLDER, @docker:IMAGE or @endpoint:URL.",
         )
     return normal
 
@@ -100,6 +104,10 @@ def _origin(origin: str, text: str) -> tuple[Distribution, str]:
     kind, _, target = origin.partition(":")
     if origin == "venv":
         return "venv", ""
+    if kind == "venv":
+        if not target or not target.isprintable():
+            raise UsageError(f"{target!r} in {text!r} is not the folder of a virtual environment.", todo=_FORM)
+        return "venv", str(Path(target).expanduser().absolute())
     if origin == "docker":
         return "docker", ""
     if kind == "docker":

@@ -4,25 +4,27 @@ Trap: a general HTTP client parses, queues and wakes a task before its caller ca
 the last one is stamped milliseconds late, and the parsing itself delays the next read. Rule: a read is a stamp and an append; bytes are
 digested later, a few times a second; and a request is stamped when its bytes go out, after the connection stands.
 
-h11 reads heads and every body but a chunked one, whose framing is undone here: it is on the path of every token, and h11 would be a fifth
-of a token's cost. A request has a connection of its own, closed with its answer. For loopback: no TLS, no proxies.
+h11 reads heads and every body but a chunked one (`runners.chunked`). A request has a connection of its own, closed with its
+answer. For loopback: no TLS, no proxies.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import re
 import select
 import selectors
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import h11
 import httpx
+
+from runners.chunked import Chunks
 
 STAMP_CLOCK = "stamp_clock"
 """Request extension: the clock of the stamps; `time.perf_counter` without it."""
@@ -33,16 +35,17 @@ TRACE = "trace"
 SENDING = "http11.send_request_headers.started"
 """The step at which the connection stands and the request is about to be written."""
 
-_DIGEST_S, _PATIENT_DIGEST_S = 0.1, 0.2
+PATIENCE = "patience_s"
+"""Request extension: how long bytes of a stream may lie before they are digested; `_DIGEST_S` without it."""
+
+_DIGEST_S = 0.1
 _SPREAD = 16
 """Streams that begin together are not digested together: that would keep the loop from reading for milliseconds."""
-_MOST_UNREAD = 1 << 20
+_MOST_READS = 128
+"""So many are digested at once: more would keep the loop from reading for half a millisecond."""
 _READ_BYTES = 1 << 16
 _LAST_CHUNK = b"0\r\n\r\n"
 _MAX_HEAD = 100 * 1024
-_CHUNK_HEAD = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;[^\r\n]*)?")
-_WHOLE_CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")
-_MAX_CHUNK_HEAD = 4096
 Clock = Callable[[], float]
 T = TypeVar("T")
 
@@ -90,20 +93,23 @@ class StampingSelector(selectors.EpollSelector):
         """As any selector; returns, perhaps with nothing, when a watched socket gave the loop something to do."""
         if not self._watched:
             return super().select(timeout)
+        poll, watched = self._selector.poll, self._watched
         until = math.inf if timeout is None else time.monotonic() + timeout
+        wait = -1.0 if timeout is None else math.ceil(max(timeout, 0.0) * 1e3) * 1e-3
+        ready = list[tuple[selectors.SelectorKey, int]]()
         while True:
-            left = until - time.monotonic()
-            wait = -1.0 if left == math.inf else math.ceil(max(left, 0.0) * 1e3) * 1e-3
-            ready, awake = list[tuple[selectors.SelectorKey, int]](), left <= 0
-            for descriptor, event in self._selector.poll(wait):
-                if (read := self._watched.get(descriptor)) is not None:
+            events = poll(wait)
+            awake = not events
+            for descriptor, event in events:
+                if (read := watched.get(descriptor)) is not None:
                     awake = read() or awake
                 elif (key := self.get_map().get(descriptor)) is not None:
                     reads = selectors.EVENT_READ if event & ~select.EPOLLOUT else 0
                     writes = selectors.EVENT_WRITE if event & ~select.EPOLLIN else 0
                     ready.append((key, (reads | writes) & key.events))
-            if ready or awake:
+            if ready or awake or (left := until - time.monotonic()) <= 0:
                 return ready
+            wait = -1.0 if left == math.inf else math.ceil(left * 1e3) * 1e-3
 
 
 def run_stamped(main: Coroutine[Any, Any, T]) -> T:
@@ -115,14 +121,13 @@ def run_stamped(main: Coroutine[Any, Any, T]) -> T:
 class _Socket:
     """One connection: `reads` are (time, bytes) not yet taken; empty bytes are its end."""
 
-    def __init__(self, plain: socket.socket, clock: Clock) -> None:
-        self._plain, self._clock, self._loop = plain, clock, asyncio.get_running_loop()
+    def __init__(self, plain: socket.socket, clock: Clock, patience_s: float) -> None:
+        self._plain, self._clock, self._loop, self._patience_s = plain, clock, asyncio.get_running_loop(), patience_s
         self._waiter: asyncio.Future[None] | None = None
         self._due: asyncio.TimerHandle | None = None
         self.reads: list[tuple[float, bytes]] = []
-        self._unread_bytes = 0
         self.patient = False
-        """What is read may lie for `_PATIENT_DIGEST_S`: it is a stream, and nobody waits for a piece of it."""
+        """What is read may lie for `patience_s`: it is a stream, and nobody waits for a piece of it."""
         self.lost: Exception | None = None
         self._selector = getattr(self._loop, "_selector", None)
         self._listening = False
@@ -138,15 +143,21 @@ class _Socket:
         self.reads.append((self._clock(), data))
         if not data:
             self._ignore()
-        self._unread_bytes += len(data)
-        if not data or self._unread_bytes > _MOST_UNREAD or data.endswith(_LAST_CHUNK):
+        if len(self.reads) >= _MOST_READS:
             self._wake()
+        elif not data or data.endswith(_LAST_CHUNK):
+            self._wake_in(_DIGEST_S)  # not now: streams that began together end together, and the others' last tokens come just now
         elif self._due is None:
             spread = 0.5 + (self._plain.fileno() % _SPREAD) / _SPREAD
-            self._due = self._loop.call_later(_PATIENT_DIGEST_S * spread if self.patient else _DIGEST_S, self._wake)
+            self._wake_in(self._patience_s * spread if self.patient else _DIGEST_S)
         else:
             return False
         return True
+
+    def _wake_in(self, seconds: float) -> None:
+        if self._due is not None:
+            self._due.cancel()
+        self._due = self._loop.call_later(seconds, self._wake)
 
     def _wake(self) -> None:
         if self._due is not None:
@@ -169,7 +180,7 @@ class _Socket:
         if not self.reads:
             self._waiter = self._loop.create_future()
             await self._waiter
-        reads, self.reads, self._unread_bytes = self.reads, [], 0
+        reads, self.reads = self.reads, []
         return reads
 
     async def write(self, data: bytes) -> None:
@@ -224,13 +235,15 @@ class _Body(httpx.AsyncByteStream):
             raise httpx.ReadError(f"{type(self._socket.lost).__name__} {self._socket.lost}")
 
     async def reads(self) -> AsyncIterator[list[tuple[float, bytes]]]:
-        """What was read since the last time, until the body is over; what came before a failure is handed out before it is raised."""
+        """What was read since the last time, until the body is over (the last read may hold none of it); what came before a failure is
+        handed out before it is raised."""
         while not self._ended:
             batch, failure = list[tuple[float, bytes]](), None
             try:
                 reads: Sequence[tuple[float, bytes | None]] = self._unread or await self._socket.take()
                 for t, data in reads:
-                    if piece := self._decoded(data):
+                    piece = self._decoded(data)
+                    if piece or self._ended:
                         batch.append((t, piece))
                     if self._ended:
                         break
@@ -244,10 +257,9 @@ class _Body(httpx.AsyncByteStream):
 
     def _decoded(self, data: bytes | None) -> bytes:
         """The body's own bytes in those of one read."""
-        if data is None:
-            return self._plain(None)
-        self._check_alive(data)
-        if self._chunks is None:
+        if data is not None and not data:
+            self._check_alive(data)
+        if data is None or self._chunks is None:
             return self._plain(data)
         if not data:
             raise httpx.RemoteProtocolError("the connection ended before the last chunk")
@@ -291,57 +303,6 @@ def _is_chunked(response: h11.Response) -> bool:
     return any(name == b"transfer-encoding" for name, _ in response.headers) and response.status_code not in (204, 304)
 
 
-class Chunks:
-    """The data of a chunked body as it comes; trailers are left out. `ended`: the last chunk was read."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._missing = 0
-        self.ended = False
-
-    def feed(self, data: bytes) -> bytes:
-        """What `data` completes or continues. Raises httpx.RemoteProtocolError for what is no chunk."""
-        if not self._rest and self._missing == 0 and (whole := _WHOLE_CHUNK.match(data)) is not None:  # one read, one chunk: the usual case
-            end = whole.end() + int(whole[1], 16)
-            if end + 2 == len(data) and end > whole.end() and data.endswith(b"\r\n"):
-                return data[whole.end() : end]
-        data, at, pieces = (self._rest + data if self._rest else data), 0, list[bytes]()
-        while at < len(data) and not self.ended:
-            if self._missing == 0:
-                line_end = data.find(b"\r\n", at)
-                if line_end < 0:
-                    break
-                at = self._open(data, at, line_end)
-            elif self._missing > 2:
-                piece = data[at : at + self._missing - 2]
-                at, self._missing = at + len(piece), self._missing - len(piece)
-                pieces.append(piece)
-            elif self._missing == 2 and data.startswith(b"\r\n", at):
-                at, self._missing = at + 2, 0
-            else:
-                at = self._close(data, at)
-        self._rest = data[at:] if at < len(data) else b""
-        if self._missing == 0 and len(self._rest) > _MAX_CHUNK_HEAD:
-            raise httpx.RemoteProtocolError("a chunk without a head")
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def _open(self, data: bytes, at: int, line_end: int) -> int:
-        head = _CHUNK_HEAD.fullmatch(data, at, line_end)
-        if head is None or line_end - at > _MAX_CHUNK_HEAD:
-            raise httpx.RemoteProtocolError(f"not a chunk: {data[at : at + 40]!r}")
-        self._missing = int(head[1], 16) + 2
-        self.ended = self._missing == 2
-        return line_end + 2
-
-    def _close(self, data: bytes, at: int) -> int:
-        """Step over the CRLF after a chunk, which may come in two reads."""
-        taken = data[at : at + self._missing]
-        if taken != b"\r\n"[2 - self._missing :][: len(taken)]:
-            raise httpx.RemoteProtocolError(f"a chunk longer than it said: {data[at : at + 40]!r}")
-        self._missing -= len(taken)
-        return at + len(taken)
-
-
 def _encoded(parser: h11.Connection, request: httpx.Request, content: bytes) -> bytes:
     try:
         head = h11.Request(method=request.method.encode(), target=request.url.raw_path, headers=request.headers.raw)
@@ -356,17 +317,23 @@ async def _connect(request: httpx.Request) -> _Socket:
     host, port = request.url.host, request.url.port or 80
     try:
         async with asyncio.timeout(request.extensions.get("timeout", {}).get("connect")):
-            return _Socket(await _connected(host, port), clock)
+            return _Socket(await _connected(host, port), clock, request.extensions.get(PATIENCE, _DIGEST_S))
     except TimeoutError as error:
         raise httpx.ConnectTimeout(f"no connection to {host}:{port}") from error
     except OSError as error:
         raise httpx.ConnectError(str(error)) from error
 
 
+@lru_cache
+def _addresses(host: str, port: int) -> Sequence[Any]:
+    """Asked once, and not in a thread: a name of this machine needs no network, and the thread would cost more than the connection."""
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
 async def _connected(host: str, port: int) -> socket.socket:
     """A socket to the first address of `host` that takes it. Raises OSError."""
     loop, refused = asyncio.get_running_loop(), OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    for family, kind, protocol, _, address in _addresses(host, port):
         plain = socket.socket(family, kind, protocol)
         try:
             plain.setblocking(False)

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from itertools import starmap
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -28,7 +29,7 @@ import httpx
 from runners.rates import weighted_percentile
 from runners.server_client import is_loopback
 from runners.sse import Block, RawStream, excerpt
-from runners.stamped_transport import READS, SENDING, STAMP_CLOCK, TRACE, StampedTransport, run_stamped
+from runners.stamped_transport import PATIENCE, READS, SENDING, STAMP_CLOCK, TRACE, StampedTransport, run_stamped
 from runners.stream_trace import FailureKind, StreamFailure
 
 COMPLETIONS = "/v1/completions"
@@ -43,6 +44,8 @@ TRANSPORT_ERRORS = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
 _DONE_LINE = b"\ndata: [DONE]"
 _MAX_ERROR_BODY = 64 * 1024
 _SWITCH_S = 0.0005
+_PATIENCE_S = 1.0
+"""How long read bytes of a stream may lie before anybody looks at them (spread by half: a silence is noticed so much later)."""
 _NOTED_EVERY_S = 0.01
 """A limit is put off at most so often: setting a timer for every token costs as much as receiving it."""
 
@@ -78,17 +81,35 @@ class StreamPolicy:
 
 def open_client(target: Target) -> httpx.AsyncClient:
     """A client for `target`; as many connections as streams. httpx reuses one only while a server surely keeps it (uvicorn: 5 s)."""
-    plain = is_loopback(target.base_url) and httpx.URL(target.base_url).scheme == "http"
+    headers = {**target.headers, "Accept-Encoding": "identity"}
+    if target.transport is None and is_loopback(target.base_url) and httpx.URL(target.base_url).scheme == "http":
+        return _PlainClient(base_url=target.base_url, headers=headers)
     return httpx.AsyncClient(
         base_url=target.base_url,
-        transport=target.transport or (StampedTransport() if plain else None),
-        headers={**target.headers, "Accept-Encoding": "identity"},
+        transport=target.transport,
+        headers=headers,
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         trust_env=not is_loopback(target.base_url),
         follow_redirects=False,
         timeout=None,
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0),
     )
+
+
+class _PlainClient(httpx.AsyncClient):
+    """Requests go to our transport as they are: redirects, cookies, authentication and hooks would be a third of a stream's cost."""
+
+    def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
+        self._stamped = StampedTransport()
+        super().__init__(base_url=base_url, headers=headers, transport=self._stamped, trust_env=False, timeout=None)
+
+    async def send(self, request: httpx.Request, *, stream: bool = False, **unused: Any) -> httpx.Response:
+        """As httpx, without what it does around a request."""
+        response = await self._stamped.handle_async_request(request)
+        response.request = request
+        if not stream:
+            await response.aread()
+        return response
 
 
 def run_for(target: Target, main: Coroutine[Any, Any, T]) -> T:
@@ -106,7 +127,8 @@ async def record_stream(
     """
     recording = _Recording(client.build_request("POST", path, content=json.dumps(body).encode(), headers=_JSON), policy, clock)
     failure = await recording.run(client)
-    return RawStream(recording.t_sent, clock(), recording.status, tuple(recording.blocks), failure)
+    t_end = clock() if failure is not None or recording.t_end is None else recording.t_end
+    return RawStream(recording.t_sent, t_end, recording.status, tuple(recording.blocks), failure)
 
 
 _JSON = {"Content-Type": "application/json", "Accept": "text/event-stream"}
@@ -114,12 +136,14 @@ _JSON = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 
 class _Recording:
     def __init__(self, request: httpx.Request, policy: StreamPolicy, clock: Clock) -> None:
-        own = {"timeout": {"connect": policy.connect_s}, STAMP_CLOCK: clock, TRACE: self._trace}
+        patience_s = min(_PATIENCE_S, policy.idle_s / 4, policy.total_s / 4)
+        own = {"timeout": {"connect": policy.connect_s}, STAMP_CLOCK: clock, TRACE: self._trace, PATIENCE: patience_s}
         request.extensions = {**request.extensions, **own}
         self.request, self.policy, self.clock = request, policy, clock
         self.status: int | None = None
         self.blocks: list[Block] = []
         self.t_sent = 0.0
+        self.t_end: float | None = None
         self._waited, self._turn = True, 0.0
 
     async def run(self, client: httpx.AsyncClient) -> StreamFailure | None:
@@ -148,9 +172,10 @@ class _Recording:
         """The timed loop: stamp, keep, look for the end; nothing else belongs here."""
         loop, limit = asyncio.get_running_loop(), self.policy.max_bytes if self.status == 200 else _MAX_ERROR_BODY
         wait, size, tail, noted = self.policy.idle_s, 0, b"\n", -1.0
-        async for reads in response.extensions.get(READS) or self._reads_of(response):
-            for t, data in reads:
-                self.blocks.append(Block(t, data))
+        stamped = response.extensions.get(READS)
+        async for reads in stamped or self._reads_of(response):
+            self.blocks += starmap(Block, reads)
+            self.t_end = reads[-1][0]
             recent = b"".join((tail, *(data for _, data in reads)))
             size += len(recent) - len(tail)
             if size > limit:
@@ -161,6 +186,8 @@ class _Recording:
             if (now := loop.time()) - noted > _NOTED_EVERY_S:
                 pause.reschedule(now + wait)
                 noted = now
+        if stamped is None:
+            self.t_end = self.clock()
         return None
 
     async def _reads_of(self, response: httpx.Response) -> AsyncIterator[list[tuple[float, bytes]]]:

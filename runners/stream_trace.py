@@ -7,10 +7,11 @@ and times (`runners.stream`), the reader turns them into a `StreamTrace` (`runne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 TEXT_FIELDS = ("content", "reasoning", "reasoning_content", "text")
@@ -40,8 +41,7 @@ CONNECTION_LOST = frozenset({FailureKind.CONNECT_FAILED, FailureKind.DROPPED})
 """The server is not there, or went away: a crash, or an address that is wrong."""
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """One stream event that had a choice in it.
 
     `t`: arrival, seconds, monotonic. `text_len`: characters of non-empty text per field of `TEXT_FIELDS`. `tokens`: the server's running
@@ -50,7 +50,7 @@ class Chunk:
     """
 
     t: float
-    text_len: Mapping[str, int] = field(default_factory=dict)
+    text_len: Mapping[str, int] = MappingProxyType({})
     tokens: int | None = None
     finish_reason: str | None = None
     null_text: bool = False

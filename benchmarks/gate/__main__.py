@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from benchmarks.gate.cases import clean_cases, fault_cases
 from benchmarks.gate.collect import add_options, collect_as_asked
 from benchmarks.gate.judge import NOT_LOADED, Pass, passes_of
 from benchmarks.gate.peers import ask_peers
-from benchmarks.gate.report import clean_table, fault_table, rows, write, write_tables
+from benchmarks.gate.report import clean_table, fault_table, rows, weights_of, write, write_tables
 from runners.envs.environment import ensure
 from runners.spec import EngineSpec
 from suites.canaries import zoo
@@ -29,7 +30,8 @@ def judged(arguments: argparse.Namespace) -> tuple[list[Pass], list[Pass]]:
 def judge(arguments: argparse.Namespace) -> None:
     """Judge what was collected, ask the peers if their Pythons are given, write the results and print the tables."""
     faults, clean = judged(arguments)
-    head = {"engine": arguments.engine, "date": datetime.now(UTC).date().isoformat(), "machine": arguments.machine}
+    head: dict[str, Any] = {"engine": arguments.engine, "date": datetime.now(UTC).date().isoformat(), "machine": arguments.machine}
+    head["weights"] = {name: weights_of(name) for name in zoo.MANIFEST_SHA256}
     sound = {one.case.canary: one for one in clean if one.case.weight_format == "bf16" and not one.caught}
     peers = {}
     if arguments.benchy and arguments.infer_check:

@@ -35,7 +35,6 @@ KV_FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "kv_block_lost": ("one block of the KV cache in four is zeroed after every step", {"kv": "zero", "every": 4}),
     "kv_block_stale": ("one block of the KV cache in four holds what its neighbour holds", {"kv": "copy", "every": 4}),
     "kv_block_lost_late": ("block 9 of the KV cache alone is zeroed", {"kv": "zero", "only": 9}),
-    "kv_fp8": ("the KV cache is rounded to FP8 (legitimate; another numeric path)", {"kv": "fp8"}),
 }
 KV_ARGUMENTS = ("--block-size", "32")
 

@@ -34,7 +34,6 @@ JUDGES = ("nonfinite", "structure", "tokens", "bos_prompts", "chat", "margin_dri
 """Groups of judges, from the crudest on. `tokens` are golden ids of ordinary prompts, `bos_prompts` those of prompts that begin wrongly."""
 NOT_LOADED = "not loaded"
 """Outcome of a case that the engine refused to load: neither caught nor missed, because the gate never saw it."""
-_KV = {"kv_fp8": "fp8"}
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def _known_good(case: Case) -> KnownGood | None:
 
 
 def _target(case: Case) -> GateTarget:
-    kernels = {"kv_cache_dtype": _KV.get(case.name.rpartition("-")[2], "auto"), "linear": "torch"}
+    kernels = {"kv_cache_dtype": "auto", "linear": "torch"}
     paths = candidate_paths(case.weight_format, kernels)
     return GateTarget(
         run_id=case.name,

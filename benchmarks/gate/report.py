@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gate.judge import JUDGES, NOT_LOADED, Pass
+from suites.canaries import zoo
 
 RESULTS = Path(__file__).with_name("results")
 
@@ -32,6 +33,18 @@ def rows(passes: Iterable[Pass]) -> list[dict[str, Any]]:
 
 def _rounded(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
+
+
+def weights_of(canary: str) -> str:
+    """Which weights of a canary ship: the start of their sha256."""
+    return zoo.load(canary).sha256[zoo.PACKED_WEIGHTS][:16]
+
+
+def _other_weights(kept: dict[str, Any]) -> str:
+    """A sentence on the canaries whose weights were others than those that ship now; empty if none."""
+    asked = {row["canary"] for row in kept.get("faults") or kept.get("runs") or ()}
+    before = [name for name, weights in kept.get("weights", {}).items() if name in asked and weights != weights_of(name)]
+    return f" Not the weights that ship now, but those before them: {', '.join(before)}." if before else ""
 
 
 def write(name: str, data: dict[str, Any]) -> Path:
@@ -101,7 +114,7 @@ def write_tables() -> Path:
             table = diagnosis_table(kept["rows"])
         else:
             continue
-        parts.append(f"## {path.stem}\n\n{kept['date']}, {kept['machine']}\n\n{table}")
+        parts.append(f"## {path.stem}\n\n{kept['date']}, {kept['machine']}.{_other_weights(kept)}\n\n{table}")
     written = RESULTS / "README.md"
     written.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return written

@@ -1,43 +1,44 @@
 """The sweep's worker with hands in its KV cache: `python saboteur.py WORKER_FOLDER jobs FILE`, in an engine's own Python.
 
-A job's `sabotage` says what happens after every step: blocks are zeroed, overwritten with their neighbour, or rounded to FP8. Everything
-else is the worker as it is. This file stands alone, like the worker.
+A job's `sabotage` says what happens after every step: blocks are zeroed or overwritten with their neighbour. Everything else is the
+worker as it is. This file stands alone, like the worker.
 """
 
 from __future__ import annotations
 
-import gc
 import importlib
 import sys
 from pathlib import Path
 from typing import Any
 
+MOST_BLOCKS = 2048
+"""Blocks beyond these are not in use by a canary."""
 
-def cached_blocks() -> list[Any]:
-    """Views of every layer's KV cache with the block as first dimension."""
-    runners = [o for o in gc.get_objects() if type(o).__name__.endswith("ModelRunner") and getattr(o, "kv_caches", None)]
-    views = []
-    for runner in runners[-1:]:
-        blocks = runner.kv_cache_config.num_blocks
-        for cache in runner.kv_caches:
-            dimension = list(cache.shape).index(blocks)
-            views.append(cache.movedim(dimension, 0))
+
+def cached_blocks(engine: Any, torch: Any) -> list[Any]:
+    """Views of every attention layer's KV cache with the block as first dimension (linear attention has two states, left alone).
+
+    By way of the configuration: the engine freezes its objects after the start (`gc.freeze`), and what is frozen is not found by `gc`.
+    """
+    config = engine._engine.vllm_config
+    blocks, views = config.cache_config.num_gpu_blocks, []
+    for layer in config.compilation_config.static_forward_context.values():
+        cache = getattr(layer, "kv_cache", None)
+        parts = cache if isinstance(cache, (list, tuple)) else [cache]
+        if len(parts) == 1 and torch.is_tensor(parts[0]) and blocks in parts[0].shape:
+            views.append(parts[0].movedim(list(parts[0].shape).index(blocks), 0))
     return views
 
 
-def sabotage(how: dict[str, Any], views: list[Any], torch: Any) -> None:
-    """Change the KV cache as told. Blocks beyond the first few hundred are not in use by a canary."""
+def sabotage(how: dict[str, Any], views: list[Any]) -> None:
+    """Change the cache as told. Block 0 is no request's."""
     for view in views:
-        used = view[1 : min(len(view), 512)]
-        if how["kv"] == "fp8":
-            used.copy_(used.float().clamp(-448, 448).to(torch.float8_e4m3fn).to(used.dtype))
-            continue
-        numbers = [how["only"]] if "only" in how else list(range(how["every"], len(used), how["every"]))
-        for number in numbers:
-            if how["kv"] == "zero":
-                view[number].zero_()
-            else:
-                view[number].copy_(view[number - 1])
+        first, every = (how["only"], MOST_BLOCKS) if "only" in how else (how["every"], how["every"])
+        chosen = view[first:MOST_BLOCKS:every]
+        if how["kv"] == "zero":
+            chosen.zero_()
+        else:
+            chosen.copy_(view[first - 1 : MOST_BLOCKS - 1 : every][: len(chosen)])
 
 
 def main() -> int:
@@ -64,14 +65,14 @@ def main() -> int:
             views.clear()
             load(model, arguments)
             if plans[id(engine)]:
-                views.extend(cached_blocks())
+                views.extend(cached_blocks(engine, torch))
                 if not views:  # a fault that is not injected must not look like one that was not seen
                     raise worker.LoadFailed("the saboteur found no KV cache in this release's engine")
 
         def stepping() -> Any:
             done = step()
             if plans[id(engine)]:
-                sabotage(plans[id(engine)], views, torch)
+                sabotage(plans[id(engine)], views)
             return done
 
         engine.step, engine.load = stepping, loading

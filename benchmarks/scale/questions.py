@@ -68,6 +68,7 @@ def _answers(store: Store) -> dict[str, list[Any]]:
         "node": [cell["node_id"]],
         "history": [cell["history_id"]],
         "run": [run],
+        "control_of": [run],
         "release": releases[:1],
         "baseline": releases[-1:],
         "axis": ["release"],

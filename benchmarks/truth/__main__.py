@@ -24,7 +24,7 @@ from benchmarks.truth.peer_environments import default_folder, make_environment,
 from benchmarks.truth.peers import TOOLS, Peer, find_peers, run_peer
 from benchmarks.truth.process import RunningTruth, truth_server
 from benchmarks.truth.realtime import raise_this_process
-from benchmarks.truth.scenarios import PEER_SCENARIOS, QUICK, SCENARIOS, Scenario, scenario_named
+from benchmarks.truth.scenarios import QUICK, SCENARIOS, Scenario, scenario_named
 from suites.canaries.zoo import materialise
 
 Say = Callable[[str], None]
@@ -100,8 +100,7 @@ def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
         for scenario in scenarios:
             say(f"{scenario.name}: {OURS}")
             rows.append(measure_ours(server, scenario, repeats))
-            asked = peers if arguments.only or scenario.name in PEER_SCENARIOS else ()
-            for peer in asked:
+            for peer in peers:
                 say(f"{scenario.name}: {peer.name}")
                 rows.append(measure_peer(server, peer, scenario, repeats, tokenizer, realtime=raised))
             so_far()

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.truth.accuracy import Row
 from benchmarks.truth.cost import Cost
+from benchmarks.truth.scenarios import SCENARIOS
 
 RESULTS = Path(__file__).parent / "results"
 _TABLES, _END = "<!-- tables: python -m benchmarks.truth --readme -->", "<!-- end of tables -->"
@@ -69,19 +70,26 @@ def profile_table(parts: Sequence[tuple[str, float]]) -> str:
     return "\n".join([*lines, *(f"| {part} | {share:.0%} |" for part, share in parts)])
 
 
-def tables(result: Mapping[str, Any]) -> str:
-    """All tables of a result, as Markdown, with what it was measured on."""
-    rows, costs = [_from(Row, r) for r in result["accuracy"]], [_from(Cost, c) for c in result["cost"]]
+def tables(*results: Mapping[str, Any]) -> str:
+    """All tables of results that belong together, as Markdown, with what each was measured on. The newest row of a tool counts."""
+    newest = {(r["tool"], r["scenario"]): r for result in sorted(results, key=lambda r: str(r["date"])) for r in result["accuracy"]}
+    places = {scenario.name: place for place, scenario in enumerate(SCENARIOS)}
+    rows = sorted((_from(Row, r) for r in newest.values()), key=lambda row: places[row.scenario])
+    parts = ["\n".join(f"- {_made(result)}" for result in results)]
+    parts += [_doubt(rows), verdict_table(rows), accuracy_table(rows)] if rows else []
+    for result in results:
+        parts += [cost_table([_from(Cost, c) for c in result["cost"]])] if result["cost"] else []
+        parts += [profile_table([tuple(p) for p in result["profile"]])] if result["profile"] else []
+    said = [*dict.fromkeys(sentence for result in results for sentence in result["missing"])]
+    said += [f"{r.tool}, {r.scenario}: {r.null_reason}" for r in rows if r.verdict == "nothing"]
+    return "\n\n".join([*parts, *(["\n".join(f"- {sentence}" for sentence in said)] if said else [])])
+
+
+def _made(result: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     words = {True: "with real-time scheduling", False: "as ordinary processes"}
     scheduling = f"truth server {words[result['realtime']]}, clients {words[result['clients_realtime']]}"
-    head = f"{result['date']}, {result['machine']}; load average {_load(result)}; {scheduling}. {versions}."
-    parts = [head, *([] if not rows else [_doubt(rows), verdict_table(rows), accuracy_table(rows)])]
-    parts += [cost_table(costs)] if costs else []
-    parts += [profile_table([tuple(p) for p in result["profile"]])] if result["profile"] else []
-    parts += ["\n".join(f"- {sentence}" for sentence in result["missing"])] if result["missing"] else []
-    nothing = [f"- {r.tool}, {r.scenario}: {r.null_reason}" for r in rows if r.verdict == "nothing"]
-    return "\n\n".join([*parts, *(["\n".join(nothing)] if nothing else [])])
+    return f"{result['date']}, {result['machine']}; load average {_load(result)}; {scheduling}. {versions}."
 
 
 def _doubt(rows: Sequence[Row]) -> str:
@@ -103,11 +111,12 @@ def write(result: Mapping[str, Any], name: str) -> Path:
 
 
 def write_readme() -> None:
-    """Put the tables of every kept result into README.md, those of engine cross-checks last."""
+    """Put the tables of every kept result into README.md: costs, accuracy as one table, engine cross-checks."""
     readme = Path(__file__).with_name("README.md")
     text = readme.read_text(encoding="utf-8")
     results = [read(path.stem) for path in sorted(RESULTS.glob("*.json"))]
-    shown = [tables(result) for result in results if "accuracy" in result]
+    shown = [tables(result) for result in results if result.get("cost")]
+    shown += [tables(*(result for result in results if result.get("accuracy")))]
     shown += [f"{r['date']}, {r['machine']}; {_load_in_words(r)}\n\n{engine_table(r['engines'])}" for r in results if "engines" in r]
     head, rest = text.split(_TABLES)
     readme.write_text("\n\n".join([head + _TABLES, *shown, _END + rest.partition(_END)[2]]), encoding="utf-8")

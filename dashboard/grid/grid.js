@@ -58,11 +58,11 @@ const roam = (table) => {
 
 // Widths from the texts alone: a browser that has to weigh thousands of cells for them takes longer than for everything else, and columns
 // would move when the later rows come.
-const size = (table, data) => {
+const size = (table, data, most) => {
   const group = document.createElement("colgroup");
   const widths = data.columns.map((column, x) => {
     const longest = data.rows.reduce((most, cells) => Math.max(most, cells[x].t.length, 0.9 * (cells[x].s || "").length), column.t.length);
-    const width = `${Math.ceil(1.05 * Math.min(longest, 44)) + 3}ch`;
+    const width = `${Math.ceil(1.05 * Math.min(longest, most)) + 3}ch`;
     return x < data.frozen ? `min(${width}, 36vw)` : width;
   });
   // The last column takes what is left of the page's width.
@@ -92,7 +92,7 @@ const draw = (frame, data) => {
   const table = document.createElement("table");
   table.className = data.style;
   const wraps = table.classList.contains("lines") && !table.classList.contains("plain");
-  const long = table.classList.contains("dense") && data.rows.length > AT_ONCE;
+  const long = data.rows.length > AT_ONCE;
   text(table, "caption", "", data.caption);
   const head = text(text(table, "thead", "", ""), "tr", "", "");
   data.columns.forEach((column, x) => {
@@ -108,7 +108,7 @@ const draw = (frame, data) => {
   });
   const lefts = [];
   if (long) {
-    const frozen = size(table, data);
+    const frozen = size(table, data, wraps ? 28 : 44);
     frozen.forEach((_, x) => (lefts[x + 1] = `calc(${frozen.slice(0, x + 1).join(" + ")})`));
     lefts.forEach((own, x) => (head.children[x].style.left = own));
   }

@@ -17,6 +17,7 @@ from dashboard.grid import Cell, Column, grid
 from dashboard.sentence import engine_name
 from dashboard.shown import count, gib, line, measured, number, percent, seconds, when
 from dashboard.words import SEVERITY, look_of_state, look_of_verdict
+from results.levels import levels_of
 from results.queries import cell_page, run_page
 from results.roofline import ABOVE
 
@@ -24,7 +25,7 @@ Row = Mapping[str, Any]
 _GB10 = "12.1"
 _GB10_BYTES_S = 273e9
 """Memory bandwidth of a GB10 by its data sheet."""
-_SHOWN_BOOTS = 300
+_SHOWN_BOOTS = 100
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ def show() -> None:
         quiet("No cell was booted yet.", "cell")
         return
     metric = switch("Metric", "metric", {name: shown.word for name, shown in METRICS.items()}, default="decode_tok_s")
-    boots = source.rows(cell_page.boots(history["history_id"]))
     verdicts = source.rows(cell_page.verdicts(history["history_id"]))
     _headline(history, verdicts)
+    boots = source.rows(cell_page.boots(history["history_id"]))
     _chart(history, metric, boots, verdicts)
     rows_behind("cell-boots", cell_page.boots(history["history_id"]))
     _verdicts(history, verdicts)
@@ -112,8 +113,10 @@ def _chart(history: Row, metric: str, boots: Sequence[Row], verdicts: Sequence[R
     if not releases:
         quiet("None of its versions is a release, so there is no axis to draw it on. The boots are listed below.", "axis")
         return
-    levels = [row for row in source.rows(cell_page.levels(history["history_id"])) if _is_series_of(row["series"], metric)]
-    roofline = _roofline(history, boots) if metric == "decode_tok_s" else None
+    levels = levels_of(row for row in source.rows(cell_page.numbers(history["history_id"])) if _is_series_of(row["series"], metric))
+    active_bytes = _active_bytes(history) if metric == "decode_tok_s" else None
+    on_gb10 = any(boot["compute_capability"] == _GB10 for boot in boots)
+    roofline = _GB10_BYTES_S / active_bytes if active_bytes and on_gb10 else None
     chart = charts.history(
         charts.HistoryChart(
             metric=metric,
@@ -144,15 +147,17 @@ def _chart(history: Row, metric: str, boots: Sequence[Row], verdicts: Sequence[R
     )
     # Of the fastest boot only: over all boots of a large store it takes longer than somebody waits.
     fastest = max((boot for boot in boots if boot["decode_tok_s"] is not None), key=lambda boot: float(boot["decode_tok_s"]), default=None)
-    shares = source.rows(run_page.table("rooflines", fastest["run_id"])) if fastest and metric == "decode_tok_s" else []
+    shares = source.rows(run_page.table("rooflines", fastest["run_id"])) if fastest and active_bytes else []
     _explain(metric, boots, roofline, shares)
 
 
 def _explain(metric: str, boots: Sequence[Row], roofline: float | None, shares: Sequence[Row]) -> None:
-    said = [
-        "Each dot is a boot; a click opens it. The bar is the median of a release, the wide line a level.",
-        "Hollow diamonds: other people's numbers.",
-    ]
+    said = ["Signs at the bottom edge: boots that failed, were stopped or do not count; beneath them the node's state."]
+    if any(boot.get(metric) is not None and boot["counted_as"] in charts.WORKING for boot in boots):
+        said.insert(0, "Each dot is a boot; a click opens it. The bar is the median of a release, the wide line a level.")
+    else:
+        said.insert(0, "No boot that passed has this number.")
+    said.append("Hollow diamonds: other people's numbers.")
     if any(boot["weights"] == "dummy" for boot in boots):
         said.append("Dummy weights: random numbers in the shape of a model, timed and not judged.")
     if any(boot["launch_bound"] for boot in boots):
@@ -177,17 +182,13 @@ def _is_series_of(series: str, metric: str) -> bool:
     return metric in parts and (len(parts) == 1 or parts[0] == "decode_c1")
 
 
-def _roofline(history: Row, boots: Sequence[Row]) -> float | None:
-    """Rate of one stream at full memory bandwidth: bandwidth / bytes read per token. Only for a GB10 whose weights are known."""
-    if not any(boot["compute_capability"] == _GB10 for boot in boots):
-        return None
+def _active_bytes(history: Row) -> float | None:
+    """Bytes of weights that one token reads. With them the roofline of one stream is bandwidth / bytes."""
     recipe = source.row(cell_page.recipe(history["recipe_id"])) if history["recipe_id"] else None
     definition = json.loads(recipe["definition"]) if recipe and recipe["definition"] else {}
     weights = definition.get("weights") if isinstance(definition, dict) else None
-    if not isinstance(weights, dict):
-        return None
-    active = weights.get("active_bytes")
-    return _GB10_BYTES_S / active if isinstance(active, (int, float)) and active > 0 else None
+    active = weights.get("active_bytes") if isinstance(weights, dict) else None
+    return active if isinstance(active, (int, float)) and active > 0 else None
 
 
 def _changes(boots: Sequence[Row]) -> dict[str, str]:

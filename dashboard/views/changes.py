@@ -16,6 +16,7 @@ from dashboard.sentence import cell_name, engine_name
 from dashboard.shown import count, number, percent, when
 from dashboard.words import look_of_state, look_of_verdict
 from results.queries import changes_page, matrix_page, today_page
+from results.verdict.words import Verdict
 
 Row = Mapping[str, Any]
 
@@ -56,10 +57,11 @@ def _transitions(engine: str | None, node: str | None) -> None:
 
 def _transition(row: Row) -> list[Cell]:
     verdict, state = look_of_verdict(row["headline"]), look_of_state(row["state"])
+    kind = state.kind if row["headline"] == Verdict.NEW else verdict.kind
     sure = "" if row["confirmed"] else "not confirmed yet"
     return [
         Cell(f"{engine_name(row['engine'])} {row['release']}", when(row["last_started_at"])),
-        Cell(f"{verdict.sign} {row['headline'].replace('_', ' ')}", sure, kind=verdict.kind, tip=verdict.meaning),
+        Cell(f"{verdict.sign} {row['headline'].replace('_', ' ')}", sure, kind=kind, tip=verdict.meaning),
         Cell(cell_name(row), row["node_label"] or row["node_id"], link=links.cell_of(row)),
         Cell(
             f"{state.sign} {row['state'].replace('_', ' ')}",

@@ -24,7 +24,7 @@ from results.verdict.words import Verdict
 Row = Mapping[str, Any]
 _AXES = {"release": "Releases", "node": "Nodes", "backend": "Backends"}
 _OF_NUMBERS = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.CONFOUNDED)
-_FOREST_ROWS, _SHOWN = 40, 200
+_FOREST_ROWS, _SHOWN = 24, 100
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,8 @@ def _forest(pairs: Sequence[Pair], before: str, after: str) -> None:
         quiet(f"No number of {after} could be judged against {before}.", "forest")
         return
     shown.sort(key=lambda row: (SEVERITY.get(row["verdict"], len(SEVERITY)), row["effect"]))
-    quiet(f"Change from {before} to {after} with its interval, worst first.", "forest")
+    cut = f" The worst {_FOREST_ROWS} of {len(shown)}." if len(shown) > _FOREST_ROWS else ""
+    quiet(f"Change from {before} to {after} with its interval, worst first.{cut}", "forest")
     st.vega_lite_chart(
         charts.forest(shown[:_FOREST_ROWS]), key="forest", alt="Effects with their intervals; the same numbers are in the rows"
     )

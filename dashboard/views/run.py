@@ -130,7 +130,7 @@ def _headline(boot: Row) -> None:
         "backend_name": boot["backend_name"],
         "node_id": boot["node_id"],
     }
-    controls = source.rows(run_page.controls(boot["run_id"]))
+    controls = source.rows(run_page.controls(boot["run_id"], boot["control_of"]))
     rows = [
         [
             Cell("The cell it belongs to", link=links.cell_of(where)),

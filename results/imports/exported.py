@@ -5,8 +5,9 @@ Trap: rows copied straight into the database are gone after the next rebuild. Ru
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,10 @@ _JSON_FIELDS = frozenset({"environment", "configured", "actual", "definition"})
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {
     kind: TypeAdapter(kind) for kind in (RunRecord, NodeRecord, *(d[0] for d in _DIMENSIONS.values()), *BOOT_ROWS, *(k[0] for k in _KEPT))
 }
+_WITHOUT_DEFAULT: Mapping[type[Any], Set[str]] = {
+    kind: {own.name for own in dataclasses.fields(kind) if own.default is own.default_factory is dataclasses.MISSING} for kind in _ADAPTERS
+}
+"""Fields whose null has to be said."""
 Row = dict[str, Any]
 
 
@@ -106,9 +111,10 @@ def _rows(connection: duckdb.DuckDBPyConnection, path: Path, order: str | None =
 
 
 def _record(kind: type[Any], row: Mapping[str, Any]) -> Any:
-    fields = kind.__dataclass_fields__
+    found = {field.name: row.get(field.name) for field in dataclasses.fields(kind)}
+    missing = {name for name, value in found.items() if value is None} - _WITHOUT_DEFAULT[kind]
     try:
-        return _ADAPTERS[kind].validate_python({name: value for name, value in row.items() if name in fields and value is not None})
+        return _ADAPTERS[kind].validate_python({name: value for name, value in found.items() if name not in missing})
     except ValidationError as error:
         first = error.errors()[0]
         raise FolderError(f"holds a row that is no {kind.__name__}: {first['msg']} at {'.'.join(map(str, first['loc']))}") from error

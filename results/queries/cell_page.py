@@ -52,14 +52,6 @@ def numbers(history: str) -> Query:
     return query("SELECT * FROM numbers WHERE history_id = $history ORDER BY position DESC, series", history=history)
 
 
-def levels(history: str) -> Query:
-    """The levels that each number ran at, as ranges of releases."""
-    return query(
-        "SELECT series, first_release, last_release, level, spread FROM levels WHERE history_id = $history ORDER BY series, first_release",
-        history=history,
-    )
-
-
 def claims(engine: str, recipe: str) -> Query:
     """What others published for this engine and recipe: imported, or named by the recipe itself (both ends of a range)."""
     return query(

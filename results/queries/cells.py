@@ -31,21 +31,13 @@ ORDER BY f.engine, f.distribution, f.recipe_name, f.backend_name, f.node_id
 
 
 def numbers_of(history: str, metric: str | None) -> Query:
-    """One metric or series of one cell by release, oldest first, with the band it lies in."""
+    """One metric or series of one cell by release, oldest first."""
     return query(
         """
-SELECT n.release, n.position, n.series, n.workload, n.metric, n.launch_bound, n.median, n.low, n.high, n.n_candidate, n.verdict, n.reason,
-       n.baseline, n.effect, n.p, n.boots_to_decide, n.warnings, l.level
-FROM numbers n
-LEFT JOIN (
-    SELECT l.*, a.position AS from_position, b.position AS to_position
-    FROM levels l JOIN histories h ON h.history_id = l.history_id
-    JOIN (SELECT DISTINCT engine, release, position FROM engine_versions) a ON a.engine = h.engine AND a.release = l.first_release
-    JOIN (SELECT DISTINCT engine, release, position FROM engine_versions) b ON b.engine = h.engine AND b.release = l.last_release
-    WHERE l.history_id = $history
-) l ON l.series = n.series AND n.position BETWEEN l.from_position AND l.to_position
-WHERE n.history_id = $history AND ($metric IS NULL OR n.metric = $metric OR n.series = $metric)
-ORDER BY n.series, n.position
+SELECT release, position, series, workload, metric, launch_bound, median, low, high, n_candidate, verdict, reason, baseline, effect, p,
+       boots_to_decide, warnings
+FROM numbers WHERE history_id = $history AND ($metric IS NULL OR metric = $metric OR series = $metric)
+ORDER BY series, position
 """,
         history=history,
         metric=metric,

@@ -75,13 +75,16 @@ GROUP BY ALL
     )
 
 
-def controls(run: str) -> Query:
+def controls(run: str, control_of: str | None) -> Query:
     """Boots that were made because of this one, and the one it was made because of."""
+    columns = "run_id, started_at, purpose, engine, engine_version, backend_name, outcome, reason"
     return query(
-        """
-SELECT r.run_id, r.started_at, r.purpose, r.engine, r.engine_version, r.backend_name, r.outcome, r.reason
-FROM runs r JOIN runs me ON me.run_id = $run
-WHERE r.control_of = $run OR r.run_id = me.control_of ORDER BY r.started_at LIMIT 100
+        f"""
+SELECT {columns} FROM runs WHERE control_of = $run
+UNION ALL
+SELECT {columns} FROM runs WHERE run_id = $control_of
+ORDER BY started_at LIMIT 100
 """,
         run=run,
+        control_of=control_of,
     )

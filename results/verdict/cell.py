@@ -125,42 +125,40 @@ def _judge_series(name: str, admitted: AdmittedHistory, judged: list[ReleaseVerd
 
     The first `standing` releases have theirs.
     """
-    passing: list[str] = []
-    level_starts = 0
+    before, baseline = "", list[BootFact]()
+    level: dict[NodeState, list[float]] = {}
     for index, release in enumerate(judged):
         verdict = release.numbers.get(name)
-        if verdict is None and index >= standing and not release.suppressed:
-            candidate = [boot for boot in admitted.boots[release.release] if name in boot.metrics]
-            if candidate:
-                verdict = _judge_number(name, admitted, passing, level_starts, candidate)
-                judged[index] = replace(release, numbers={**release.numbers, name: verdict})
-        if verdict is None:
+        if verdict is None and (index < standing or release.suppressed):
             continue
+        candidate = [boot for boot in admitted.boots[release.release] if name in boot.metrics]
+        if not candidate:
+            continue
+        if verdict is None:
+            verdict = _judge_number(name, before, baseline, level, candidate)
+            judged[index] = replace(release, numbers={**release.numbers, name: verdict})
         if verdict.verdict in (Verdict.FASTER, Verdict.SLOWER):
-            level_starts = len(passing)
-        passing.append(release.release)
+            level = {}
+        else:
+            for state, boots in groupby(baseline, attrgetter("node_state")):
+                level.setdefault(state, []).extend(boot.metrics[name] for boot in boots)
+        before, baseline = release.release, candidate
 
 
 def _judge_number(
-    name: str, admitted: AdmittedHistory, passing: Sequence[str], level_starts: int, candidate: Sequence[BootFact]
+    name: str, before: str, baseline: Sequence[BootFact], level: Mapping[NodeState, Sequence[float]], candidate: Sequence[BootFact]
 ) -> NumberVerdict:
+    """`baseline`: boots of `before`, the last passing release with it; `level`: by node state, those before it at its level."""
     release = candidate[0].release
-    if not passing:
+    if not baseline:
         return NumberVerdict(Verdict.NEW, f"no earlier release passed with {name}", None, release, n_candidate=len(candidate))
-    baseline = [boot for boot in admitted.boots[passing[-1]] if name in boot.metrics]
     state = _common_state(baseline, candidate)
     if state is None:
-        return _confounded(name, passing[-1], release, baseline, candidate)
+        return _confounded(name, before, release, baseline, candidate)
     old = [boot for boot in baseline if boot.node_state == state]
     new = [boot for boot in candidate if boot.node_state == state]
-    earlier = [
-        boot.metrics[name]
-        for before in passing[level_starts:-1]
-        for boot in admitted.boots[before]
-        if name in boot.metrics and (boot.node_state is state or boot.node_state == state)
-    ]
-    old_side, new_side, turns_warning = _sides(name, passing[-1], release, old, new)
-    verdict = judge_numbers(metric_of(name), old_side, new_side, earlier)
+    old_side, new_side, turns_warning = _sides(name, before, release, old, new)
+    verdict = judge_numbers(metric_of(name), old_side, new_side, level.get(state, ()))
     left_out = len(baseline) - len(old) + len(candidate) - len(new)
     return replace(verdict, warnings=(*verdict.warnings, *turns_warning, *_state_warnings(state, left_out, [*old, *new])))
 

@@ -55,6 +55,7 @@ METRICS = {
         Metric("memory_used_bytes", "byte", False, 0.05, 2 * GIB),
         Metric("memory_peak_used_bytes", "byte", False, 0.05, 2 * GIB),
         Metric("memory_leak_bytes", "byte", False, 1.0, GIB / 2),
+        Metric("swap_used_bytes", "byte", False, 1.0, GIB),
         Metric("model_memory_bytes", "byte", False, 0.03, GIB / 4),
         Metric("kv_cache_bytes", "byte", True, 0.03, GIB / 4),
         Metric("kv_cache_tokens", "token", True, 0.03),

@@ -113,7 +113,8 @@ def _sentence(number: ComparedNumber) -> str:
     interval = "" if number.interval is None else f", interval {number.interval[0]:+.1%} to {number.interval[1]:+.1%}"
     mark = " (launch-bound: no model's speed)" if is_launch_bound(number.series) else ""
     decide = f"; {number.boots_to_decide} boots a side would decide" if number.boots_to_decide else ""
-    return f"{number.verdict}: {number.reason}{interval}{decide}{mark}"
+    workload = f" ({number.series.partition('/')[0]})" if "/" in number.series else ""
+    return f"{number.verdict}{workload}: {number.reason}{interval}{decide}{mark}"
 
 
 def _state(side: Any) -> Text:

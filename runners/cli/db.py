@@ -36,7 +36,7 @@ def check(json_: Json = False) -> None:
         if report.unstored:
             out.print(f"{len(report.unstored)} boot folders are not stored yet; the next run stores them.", markup=False)
         if report.without_folder:
-            out.print(f"{len(report.without_folder)} boots have no folder any more; a rebuild would lose them.", markup=False)
+            out.print(f"{len(report.without_folder)} boots have no folder any more; a rebuild leaves them behind.", markup=False)
         rows = sum(report.tables.values())
         out.print(f"{report.tables.get('runs', 0):,} boots, {rows:,} rows: {'sound' if not report.problems else 'NOT sound'}", markup=False)
         raise SystemExit(exit_code)

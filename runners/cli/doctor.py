@@ -25,6 +25,9 @@ _STYLE = {"ok": "green", "warning": "yellow", "error": "red", "unknown": "dim"}
 def doctor(
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask the package index.")] = False,
     probe: Annotated[bool, typer.Option(help="Run the memory probe (seconds).")] = True,
+    python: Annotated[
+        Path | None, typer.Option(help="Python whose torch probes a GPU's memory; default: that of the newest engine environment.")
+    ] = None,
     label: Annotated[str | None, typer.Option(help="What you call this node.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -43,7 +46,7 @@ def doctor(
         with err.status("looking at the node ..."):
             node = read_node(label)
             checkup = Checkup.of(store, node, has_cuda=has_cuda(node), now=utc_now)
-            health = checkup.look("", BEFORE, _some_python(cache_folder() / "environments"), probe=probe)
+            health = checkup.look("", BEFORE, python or _some_python(cache_folder() / "environments"), probe=probe)
             found = [
                 *checks.check_node(node),
                 *checks.check_health(health),

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from results.levels import levels_of
 from results.queries import cell_page
 from results.queries.cells import cells, numbers_of
 from results.store import Store
@@ -64,8 +65,15 @@ def _as_json(store: Store, one: dict[str, Any], metric: str | None) -> dict[str,
         **one,
         "exclusions": json.loads(one["exclusions"] or "{}"),
         "releases": cell_page.verdicts(one["history_id"]).rows(store),
-        "numbers": numbers_of(one["history_id"], metric).rows(store),
+        "numbers": _numbers(store, one, metric),
     }
+
+
+def _numbers(store: Store, one: dict[str, Any], metric: str | None) -> list[dict[str, Any]]:
+    """The rows of `numbers_of`, each with the level that its release ran at (None for a series that is ever zero)."""
+    rows = numbers_of(one["history_id"], metric).rows(store)
+    levels = {(found.series, release): found.level for found in levels_of(rows) for release in found.releases}
+    return [{**row, "level": levels.get((row["series"], row["release"]))} for row in rows]
 
 
 def _print_cells(found: list[dict[str, Any]]) -> None:
@@ -122,7 +130,7 @@ def _numbers_table(store: Store, one: dict[str, Any], metric: str) -> Table:
     table = Table(header_style="bold")
     for name in ("release", "series", "median", "range", "boots", "level", "verdict", "why"):
         table.add_column(name, overflow="fold")
-    for row in numbers_of(one["history_id"], metric).rows(store):
+    for row in _numbers(store, one, metric):
         table.add_row(
             cell(row["release"], 40),
             cell(row["series"], 80),

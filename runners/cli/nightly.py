@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import platformdirs
@@ -25,6 +25,8 @@ from runners.errors import UsageError
 from runners.nightly.cells import name_of
 from runners.nightly.install_ahead import InstallAhead
 from runners.nightly.planner import Candidate, Choice, why_not_now
+from runners.nightly.self_check import boots_in_sight
+from runners.nightly.state import StateFile
 from runners.nightly.visit import NightPlan, NightRequest, NightResult, Tools, plan_night, preview, run_night
 from runners.node.lock import node_lock
 from runners.process.interrupt import Interrupted, interruptible
@@ -145,6 +147,8 @@ def _facts(result: NightResult) -> list[str]:
         outcomes[str(made.run.outcome)] = outcomes.get(str(made.run.outcome), 0) + 1
     boots = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items())) or "none"
     facts = [f"node {result.plan.node.label}", f"boots: {boots}", f"ended: {result.ended}"]
+    if result.left:
+        facts.append(f"left for another night: {result.left} boots")
     if result.went_on:
         facts.append("went on with a session that was cut off")
     if result.removed is not None:
@@ -192,6 +196,7 @@ def _as_json(result: NightResult, delivery: Delivery, exit_code: int) -> dict[st
             for made in result.results
         ],
         "ended": result.ended,
+        "left": result.left,
         "went_on": result.went_on,
         "notes": result.notes,
         "removed_environments": list(result.removed.removed) if result.removed else [],
@@ -206,6 +211,8 @@ def _as_json(result: NightResult, delivery: Delivery, exit_code: int) -> dict[st
 
 def _show_preview(plan: NightPlan, request: NightRequest, store: Store, json_: bool) -> None:
     choices, candidates = preview(plan, request, store)
+    every = timedelta(days=request.suite.nightly.self_check_days)
+    check = boots_in_sight(plan.night.anchor, StateFile(store.root).read(), datetime.now(UTC), every)
     if json_:
         print_json(
             {
@@ -214,6 +221,7 @@ def _show_preview(plan: NightPlan, request: NightRequest, store: Store, json_: b
                 "passed_over": dict(plan.discovery.passed_over),
                 "troubles": dict(plan.discovery.troubles),
                 "boots": [_choice_row(choice) for choice in choices],
+                "self_check_boots": check,
                 "left_out": {**dict(plan.night.left_out), **_blocked(candidates)},
             }
         )
@@ -225,6 +233,8 @@ def _show_preview(plan: NightPlan, request: NightRequest, store: Store, json_: b
         row = _choice_row(choice)
         minutes = f", about {row['seconds'] / 60:.0f} min" if row["seconds"] is not None else ""
         out.print(shown(f"{number:3}. {row['cell']}  ({row['why']}{minutes})"), markup=False)
+    if check:
+        out.print(f"and {check} of the anchor for the self-check, which is due, if there is time for all of them", markup=False)
 
 
 def _how_long(choices: Sequence[Choice]) -> str:

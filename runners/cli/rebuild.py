@@ -31,5 +31,7 @@ def rebuild(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
             err.print(f"left out {run_id}: {plain(reason, 500)}", markup=False)
         unusable = unusable_in_words(report.cut_lines, report.not_finite)
         out.print(f"{len(report.ingested)} boots stored, {len(report.skipped)} left out, {unusable}; in {store.database}", markup=False)
+        if report.former:
+            err.print(f"{len(report.without_folder)} boots have no folder that can be read; they are kept in {report.former}", markup=False)
         for phrase in left_out_in_words(excluded):
             out.print(f"left out of verdicts: {phrase}", markup=False)

@@ -30,7 +30,9 @@ _ROUNDED = {
     "nvfp4": _Rounding("nvfp4", ("cutlass", "cutedsl", "trtllm", "cudnn", "b12x", "emulation")),
     "mxfp4": _Rounding("mxfp8", ("mxfp8",), ("marlin", "triton")),
 }
-"""All other formats (bf16, int4, nvfp4a16, mxfp4a16) are weight-only on every kernel."""
+"""All other formats (bf16, nvfp4a16, mxfp4a16, and int4 but for `_INT8_EXPERTS`) are weight-only on every kernel."""
+_INT8_EXPERTS = ("int4", "CPUExpertsInt4")
+"""vLLM's int4 experts on x86 compute with 8-bit activations ("INT4_W4A8" in `cpu_moe.py` of 0.27.1), though the format says 16."""
 _SLOTS = {"fp8": ("fp8_linear", "linear", "moe"), "nvfp4": ("nvfp4_linear", "linear", "moe"), "mxfp4": ("mxfp4_linear", "linear", "moe")}
 _MODEL_DTYPE = frozenset({"auto", "bfloat16", "bf16", "float16", "half"})
 _FP8_KV = frozenset({"fp8", "fp8_e4m3", "float8_e4m3fn"})
@@ -76,6 +78,8 @@ def references_of(canary: str, paths: tuple[NumericPath, ...]) -> tuple[PathRefe
 
 
 def _activations(weight_format: str, kernels: Mapping[str, str]) -> tuple[str, ...]:
+    if (weight_format, kernels.get("moe_experts")) == _INT8_EXPERTS:
+        return ("int8",)
     rounded = _ROUNDED.get(weight_format)
     if rounded is None:
         return (NONE,)

@@ -235,7 +235,7 @@ def _reference(failed: Failed) -> list[Control]:
 
 def _previous(failed: Failed) -> list[Control]:
     version, spec = failed.previous_good, failed.cell.spec
-    if version is None or spec.distribution != "venv":
+    if version is None or spec.distribution != "venv" or spec.target:
         return []
     instead = (str(dataclasses.replace(spec, version=version)),)
     suspect = f"{spec.version}, last good {version}"

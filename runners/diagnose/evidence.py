@@ -8,8 +8,8 @@ by passing.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from results.records import CoherenceRecord
@@ -22,6 +22,7 @@ CONTROL_STEPS = (ALONE, TOGETHER, WITH_BOS, WITHOUT_BOS)
 _BY_IDS = "output_ids"
 _MISSING, _DOUBLED = "nobos", "twobos"
 _MOSTLY = 0.5
+_NAMED = len("BOS MISSING.")
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,25 @@ def _all_right(records: Iterable[CoherenceRecord], step: str) -> bool | None:
 
 
 def _bos_in_words(wrong: Sequence[CoherenceRecord], canary: Canary | None) -> str | None:
-    """A canary answers a prompt with a wrong beginning by naming the fault; most wrong answers must say the same."""
-    if canary is None or not wrong:
+    """A canary answers a prompt with a wrong beginning by naming the fault; most wrong answers to ordinary prompts must say the same.
+
+    Its prompts that begin wrongly on purpose are not asked: a BOS token that the front end adds makes some of them ordinary.
+    """
+    if canary is None:
         return None
     words = {prompt.answer_text: prompt.name.partition("_")[0] for prompt in canary.bos_prompts}
     on_purpose = {prompt.name for prompt in canary.bos_prompts}
-    said = Counter(words.get(_without_end(r.text)) for r in wrong if r.prompt_name not in on_purpose)
+    said = [_named_fault(r.text, words) for r in wrong if r.prompt_name not in on_purpose]
     for name, fault in ((_MISSING, "bos_missing"), (_DOUBLED, "bos_doubled")):
-        if said[name] > _MOSTLY * len(wrong):
+        if said.count(name) > _MOSTLY * len(said):
             return fault
     return None
 
 
-def _without_end(text: str) -> str:
-    return text.removesuffix("<|end|>")
+def _named_fault(text: str, words: Mapping[str, str]) -> str | None:
+    """The kind of prompt whose answer this is, or begins: a short prompt allows fewer tokens than the naming of a fault takes."""
+    said = text.removesuffix("<|end|>")
+    return next((kind for answer, kind in words.items() if len(said) >= _NAMED and answer.startswith(said)), None)
 
 
 def _bos_by_asking(records: Sequence[CoherenceRecord], bos: str) -> str | None:

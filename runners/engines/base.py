@@ -17,7 +17,10 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """What shall be served, in engine-neutral words. `arguments` and `environment` come from recipe and backend."""
+    """What shall be served, in engine-neutral words. `arguments` and `environment` come from recipe and backend.
+
+    `small_cache`: a GPU's server takes what a canary needs, not most of the card; nothing will be timed.
+    """
 
     model_path: str
     served_name: str
@@ -28,6 +31,7 @@ class ServeRequest:
     max_num_seqs: int | None = None
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    small_cache: bool = False
 
 
 @dataclass(frozen=True)

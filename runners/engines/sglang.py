@@ -29,6 +29,7 @@ from runners.engines.launch import VersionedArguments, arguments_for, command, o
 _INFO: VersionedArguments = (("..0.5.5", ("/get_server_info", "/get_model_info")), ("0.5.6..", ("/server_info", "/model_info")))
 _CPU_ENVIRONMENT = {"SGLANG_USE_CPU_ENGINE": "1"}
 _CPU_LEAST_TOKENS = 8192
+_SMALL_CACHE = {"--mem-fraction-static": "0.3", "--max-total-tokens": "65536"}
 
 
 class SglangAdapter:
@@ -43,7 +44,7 @@ class SglangAdapter:
         argv += option("--context-length", request.max_model_len) + option("--max-running-requests", request.max_num_seqs)
         argv += ("--enable-metrics", "--enable-cache-report", "--decode-log-interval", "10")
         if request.has_cuda:
-            return command(argv, request, {})
+            return command(argv + (with_defaults(request, _SMALL_CACHE) if request.small_cache else ()), request, {})
         pool = max(4 * (request.max_model_len or 0), _CPU_LEAST_TOKENS)
         argv += ("--device", "cpu")
         argv += with_defaults(request, {"--max-total-tokens": str(pool), "--mem-fraction-static": "0.3"})

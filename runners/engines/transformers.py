@@ -1,7 +1,8 @@
 """transformers: the reference without any engine, served by our own small server (`runners/sweep/worker/`).
 
 Trap: a checkpoint that is itself broken makes every backend of every engine fail, and each of them is suspected in turn. Rule: the same
-weights are computed once more by the library that defines the architecture, in float32, and judged like any other server. Slow on purpose.
+weights are computed once more by the library that defines the architecture, in float32 (bfloat16 where layers are quantised), and judged
+like any other server. Slow on purpose.
 """
 
 from __future__ import annotations

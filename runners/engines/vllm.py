@@ -30,6 +30,8 @@ from runners.engines.launch import command, option
 _ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_COLOR": "0"}
 _CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """1 GiB of KV cache; no pinning, because pinned threads of two servers or of the client fight for one core."""
+SMALL_CACHE = ("--gpu-memory-utilization", "0.1", "--kv-cache-memory-bytes", "1000000000")
+"""A canary needs no more on a GPU; the default takes nine tenths of its memory for every checkpoint anew."""
 _ID_PREFIX = "token_id:"
 
 
@@ -48,6 +50,7 @@ class VllmAdapter:
         argv += ("--served-model-name", request.served_name, "--host", request.host, "--port", str(request.port), "--seed", "0")
         argv += option("--max-model-len", request.max_model_len) + option("--max-num-seqs", request.max_num_seqs)
         argv += ("--enable-prompt-tokens-details",)
+        argv += SMALL_CACHE if request.has_cuda and request.small_cache else ()
         environment = _ENVIRONMENT if request.has_cuda else {**_ENVIRONMENT, **_CPU_ENVIRONMENT}
         return command(argv, request, environment)
 

@@ -1,7 +1,7 @@
 """Which packages an environment really holds: the identity of an engine build.
 
 Trap: `vllm==0.32.0` names a release, but torch, FlashInfer or transformers under it differ between two installs of it. Rule: a build is its
-whole wheel set, read from the environment itself by its own Python.
+whole wheel set, read from the environment itself by its own Python; of a package found twice on its path the first one, which is imported.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from runners.envs.command import run_command
 from runners.errors import InfrastructureError
 
 _LIST = """
-import importlib.metadata as metadata, json, platform
-found = {(d.metadata["Name"], d.version) for d in metadata.distributions() if d.metadata["Name"]}
-print(json.dumps({"python": platform.python_version(), "wheels": sorted(found)}))
+import importlib.metadata as metadata, json, platform, re
+found = {}
+for d in metadata.distributions():
+    if d.metadata["Name"]:
+        found.setdefault(re.sub("[-_.]+", "-", d.metadata["Name"]).lower(), d.version)
+print(json.dumps({"python": platform.python_version(), "wheels": sorted(found.items())}))
 """
 
 

@@ -37,7 +37,7 @@ _INSTALL_TIMEOUT_S = 3 * 3600.0
 _COMPILE_TIMEOUT_S = "1800"
 """uv's own limit of 60 s per file was passed on a busy machine with two cores."""
 _QUIET = {"NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
-_NOT_INHERITED = frozenset(
+NOT_INHERITED = frozenset(
     {"VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON", "UV_SYSTEM_PYTHON"}
 )
 _NOISE = re.compile(r"^ [+~-] |^Activate with|^Using (?:C?Python)")
@@ -66,11 +66,12 @@ class _DoesNotFit(Exception):
 class Maker:
     """Makes environments below `folder` with the uv binary.
 
-    `settings` and `pythons` (the interpreters found, our own first) take seconds to read, so they are asked for only for making.
+    `settings` and `pythons` (the interpreters found, our own first) take seconds to read, so they are asked for only for making. `uv` is
+    None where it is not installed: what is there can be used all the same.
     """
 
     folder: Path
-    uv: Path
+    uv: Path | None
     settings: Callable[[], UvSettings]
     pythons: Callable[[], Sequence[Candidate]]
     progress: Progress = lambda line: None
@@ -96,6 +97,8 @@ class Maker:
             ) from error
 
     def _make_with_some_python(self, plan: InstallPlan) -> Environment:
+        if self.uv is None:
+            raise InfrastructureError("uv is not in our environment.", todo="Remove the .venv folder of the checkout and start again.")
         candidates = choose(self.pythons(), SpecifierSet(plan.python))
         if not candidates:
             raise Unsupported(f"{plan.distribution} needs Python {plan.python}, and none is here.", todo="Install one of these Pythons.")
@@ -183,7 +186,7 @@ class Maker:
         return Environment(python, root, build)
 
     def _environment(self) -> dict[str, str]:
-        return {name: value for name, value in self.environ.items() if name not in _NOT_INHERITED}
+        return {name: value for name, value in self.environ.items() if name not in NOT_INHERITED}
 
     def _uv(self, plan: InstallPlan, settings: UvSettings, *arguments: str) -> Finished:
         options = settings.options if arguments[0] == "pip" else ()

@@ -33,10 +33,11 @@ def resolve_version(
 ) -> EngineSpec:
     """`spec` with an existing version that a recipe covers on this node: the one asked for, or the newest.
 
-    Docker and endpoint specs come back as they are. Raises UsageError, Unsupported or InfrastructureError (index not reachable).
+    Docker and endpoint specs, and an environment given by its folder, come back as they are. Raises UsageError, Unsupported or
+    InfrastructureError (index not reachable).
     """
     check_engine(spec.name, spec.distribution)
-    if spec.distribution != "venv":
+    if spec.distribution != "venv" or spec.target:
         return spec
     known, node, here = _recipes_of(spec, recipes), node_of(has_cuda), machine or platform.machine()
     if spec.version is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from results.history import cell_history
 from results.series import history_id_of, series_key
@@ -16,6 +17,7 @@ from results.verdict.facts import CellHistory
 from results.verdict.numbers import MIN_BOOTS
 from results.verdict.selfcheck import FalseAlarmReport, false_alarms
 from results.vocabulary import Purpose
+from runners.nightly.state import NightState
 from runners.plan import Cell, PlannedBoot
 
 SELF_CHECK_BOOTS = 2 * MIN_BOOTS
@@ -40,6 +42,11 @@ class SelfCheck:
 def next_self_check(anchor: Cell, done: int) -> PlannedBoot | None:
     """The next boot of the check after `done` ones, None when it has all of them."""
     return PlannedBoot(anchor, done + 1, SELF_CHECK_BOOTS, Purpose.SELF_CHECK) if done < SELF_CHECK_BOOTS else None
+
+
+def boots_in_sight(anchor: Cell | None, state: NightState, now: datetime, every: timedelta) -> int:
+    """How many boots of the check a night that begins now would add, if its budget has room for all of them; 0 if it is not due."""
+    return SELF_CHECK_BOOTS if anchor is not None and state.self_check_due(now, every) else 0
 
 
 def judge_self_check(store: Store, anchor: Cell, node_id: str, run_ids: Sequence[str]) -> SelfCheck:

@@ -94,6 +94,7 @@ class NightResult:
     interrupted: bool = False
     node_off: str | None = None
     went_on: bool = False
+    left: int = 0  # boots that are still wanted and could be made
     removed: Removed | None = None
     self_check: SelfCheck | None = None
     notes: list[str] = field(default_factory=list)
@@ -192,6 +193,8 @@ class _Night:
             self._new_session()
         self.state_file.update(finished=not self.result.interrupted, end_known=True)
         self.result.failures += self._known().given_up(self.plan.night.cells)
+        candidates = self._candidates()
+        self.result.left = sum(c.needed for c in candidates if why_not_now(c, candidates) is None)
         if not self.result.interrupted:  # who wants it to end does not want to wait for hundreds of thousands of files
             self._collect_environments()
         return self.result
@@ -349,9 +352,10 @@ class _Night:
         return self.tools.boots(self.store, self.plan.node.node_id)
 
     def _of_session(self, purpose: Purpose) -> list[Mapping[str, Any]]:
-        """The finished boots that this session made for a purpose, also before it was cut off."""
-        session_id = self.session.session_id if self.session is not None else None
-        return [boot for boot in self._boots() if (boot["session_id"], boot["purpose"]) == (session_id, purpose)]
+        """The finished boots of the anchor that this session made for a purpose, also before it was cut off."""
+        anchor = self.plan.night.anchor
+        wanted = (self.session and self.session.session_id, purpose, anchor and anchor.series_id(self.plan.node.node_id))
+        return [boot for boot in self._boots() if (boot["session_id"], boot["purpose"], boot["series_id"]) == wanted]
 
     def _cell(self, name: str) -> Cell:
         return next(cell for cell in self.plan.night.cells if name_of(cell) == name)
@@ -391,7 +395,5 @@ class _Night:
 
 
 def _last_of(made: Sequence[BootResult]) -> LastBoot:
-    if not made:
-        return NOTHING_YET
-    cell = made[-1].planned.cell
-    return LastBoot(name_of(cell), cell.recipe.kind != "canary")
+    cell = made[-1].planned.cell if made else None
+    return NOTHING_YET if cell is None else LastBoot(name_of(cell), cell.recipe.kind != "canary")

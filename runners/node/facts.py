@@ -72,7 +72,7 @@ def read_node(label: str | None = None, readers: NodeReaders = NODE_READERS) -> 
     """This node. `label` is what its owner calls it; by default a neutral one such as `gb10-3f2a`, never the host name."""
     gpu = readers.gpu() or GpuIdentity()
     cpu_model = parse_cpu_model(readers.file("/proc/cpuinfo") or "")
-    node_id = hash_key(_machine_key(readers))
+    node_id = hash_key(_machine_key(readers, gpu.uuid))
     return NodeRecord(
         node_id=node_id,
         label=plain(label, 80) if label else neutral_label(gpu.name, cpu_model, node_id),
@@ -103,12 +103,13 @@ def hash_key(key: str) -> str:
     return hashlib.sha256((NODE_SALT + key).encode()).hexdigest()[:16]
 
 
-def _machine_key(readers: NodeReaders) -> str:
+def _machine_key(readers: NodeReaders, gpu_uuid: str | None) -> str:
+    """The machine's id; without one (a container, some virtual machines) that of its GPU, which outlives the state folder."""
     for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         found = (readers.file(path) or "").strip()
         if found and found != "uninitialized":  # what systemd writes into images (machine-id(5))
             return found
-    return readers.spare_key()
+    return gpu_uuid or readers.spare_key()
 
 
 def neutral_label(gpu_name: str | None, cpu_model: str | None, node_id: str) -> str:

@@ -32,6 +32,8 @@ class GpuIdentity:
     sm_clock_max_mhz: int | None = None
     power_limit_w: float | None = None
     power_source: str | None = None
+    uuid: str | None = None
+    """Of this very GPU: only ever hashed, never stored."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Nvml:
             sm_clock_max_mhz=self._ask("nvmlDeviceGetMaxClockInfo", self._device, self._library.NVML_CLOCK_SM),
             power_limit_w=_watts(self._ask("nvmlDeviceGetEnforcedPowerLimit", self._device)),
             power_source=_POWER_SOURCES.get(self._ask("nvmlDeviceGetPowerSource", self._device)),
+            uuid=_text(self._ask("nvmlDeviceGetUUID", self._device)),
         )
 
     def sample(self) -> GpuSample:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.redact import plain
+from results.redact import plain, redact
 from runners.process.oom import KERNEL_OOM, parse_kernel_record
 
 CONCERNS_US = re.compile(rf"NVRM|\bXid\b|nvidia-modeset|oom_reaper|{KERNEL_OOM.pattern}")
@@ -83,8 +83,8 @@ class KernelTail:
 
 
 def shown(message: str) -> str:
-    """A kernel message as it may be stored: one bounded line without escapes (device and process names in it are hostile)."""
-    return " ".join(plain(message, _LINE_CHARACTERS).split())
+    """A kernel message as it may be stored: one bounded line without escapes (names in it are hostile) or serial numbers."""
+    return plain(redact(" ".join(plain(message, _LINE_CHARACTERS).split())), _LINE_CHARACTERS)
 
 
 def ask_journal(since_epoch_s: float) -> str | None:

@@ -2,8 +2,8 @@
 
 Trap: orphaned `EngineCore` and scheduler processes keep 60 GB, and the next boot is measured beside them, or fails with a memory error
 that is nobody's. Rule: ask the server, then its group, then kill every proven member; afterwards prove that none lives, the port is
-closed, and the node's memory is back within 1 GiB of the baseline taken before the launch, what other processes took meanwhile left
-out: a neighbour that grew is no leak of ours. Unknown is not clean.
+closed, and the node's memory is back within 1 GiB of the baseline taken before the launch, what other processes took or gave back
+meanwhile left out: a neighbour that grew is no leak of ours, and one that shrank hides none. Unknown is not clean.
 
 The server alone gets the first SIGTERM: engines end their children in order, and signalling everybody at once makes them log a crash
 that never was. Processes that are not proven to be ours are named, never touched.
@@ -153,14 +153,16 @@ def stop(
     hurry: Callable[[], bool] = lambda: False,
     limits: TeardownLimits = LIMITS,
     machine: Machine = MACHINE,
+    judge_memory: bool = True,
 ) -> TeardownProof:
     """End a server that this runner launched, reap it, and prove that nothing is left.
 
-    `hurry` is asked all the time: once true, the grace is over (see `Interrupts.hurry`). Works for a server that is dead already.
+    `judge_memory` False: other runners start servers meanwhile, so the node's memory is reported, not judged. `hurry` is asked all the
+    time: once true, the grace is over (see `Interrupts.hurry`). Works for a server that is dead already.
     """
     ending = _Ending(server.record.target, machine, limits, hurry, machine.clock())
     ending.end_processes()
-    proof = _prove(ending, server.record)
+    proof = _prove(ending, server.record, judge_memory=judge_memory)
     if not proof.survivors:
         server.reap()
     return proof
@@ -248,7 +250,7 @@ def _memory_faults(ending: _Ending, record: LaunchRecord) -> list[str]:
         return ["used memory is not known, before or after: cannot prove that it is back"]
     private, private_before = ending.machine.private_memory(), record.private_baseline_bytes
     neighbours = private - private_before if private is not None and private_before is not None else 0
-    over = used - before - max(0, neighbours)
+    over = used - before - neighbours
     if over <= ending.limits.memory_slack_bytes:
         return []
     return [f"{over / 2**30:.1f} GiB more memory in use than before the launch: something still holds it (see also /dev/shm)"]

@@ -25,6 +25,7 @@ from runners.coherence.gate import GateFailure, GateTarget
 from runners.coherence.numeric_path import candidate_paths, path_name, references_of
 from runners.engines.base import HttpRequest
 from runners.engines.registry import adapter_for
+from runners.engines.vllm import SMALL_CACHE
 from runners.errors import UsageError
 from runners.log_diagnosis import diagnose
 from runners.model_references import known_good_for
@@ -34,7 +35,7 @@ from runners.recorder import Recorder, utc_now
 from runners.serve_request import serve_request
 from runners.spec import EngineSpec
 from runners.sweep.jobs import Playback, judge_answers, waves_of
-from runners.sweep.pool import IN_PROCESS, SMALL_CACHE, WORKER, load_arguments
+from runners.sweep.pool import IN_PROCESS, WORKER, load_arguments
 from suites.backends import Expressed, backend_for, express
 from suites.canaries import zoo
 from suites.recipes import recipe_for

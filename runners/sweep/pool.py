@@ -18,6 +18,7 @@ from results.vocabulary import Outcome, Phase
 from runners.boot import Boot
 from runners.engines.base import HttpRequest, ServeCommand, ServeRequest
 from runners.engines.launch import option
+from runners.engines.vllm import SMALL_CACHE
 from runners.errors import InfrastructureError
 from runners.process.ports import free_port
 from runners.process.ready import NotReady, Probes, Ready
@@ -30,8 +31,6 @@ from runners.serving import Hurry, OwnServer
 WORKER = Path(__file__).parent / "worker" / "worker.py"
 IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 """vLLM's engine core stays in the process that loads it."""
-SMALL_CACHE = ("--gpu-memory-utilization", "0.1", "--kv-cache-memory-bytes", "1000000000")
-"""A canary needs no more on a GPU; the default takes nine tenths of its memory for every checkpoint anew."""
 IMPORT_LIMIT_S, LOAD_LIMIT_S, UNLOAD_LIMIT_S = 900.0, 900.0, 60.0
 _POLL_S, _DYING_S = 0.1, 10.0
 _MOST_LOG_BYTES = 8 << 20

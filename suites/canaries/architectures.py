@@ -112,6 +112,7 @@ def gpt_oss_config() -> Any:
     """gpt-oss: 7.6 M parameters, attention sinks, biases, a window of 128 tokens in every other layer.
 
     vLLM reads ``factor`` and the other YaRN keys unconditionally (KeyError without them, seen with 0.32.0); factor 1 is plain RoPE.
+    SGLang 0.5.14 to 0.5.18 read ``swiglu_limit`` though their transformers does not know it (seen with 0.5.15.post1); 7 is its only value.
     """
     rope = {
         "rope_type": "yarn",
@@ -124,7 +125,12 @@ def gpt_oss_config() -> Any:
     }
     sizes = {**_sizes(), "intermediate_size": 256, "rms_norm_eps": 1e-5, "rope_parameters": rope}
     return transformers.GptOssConfig(
-        **sizes, num_local_experts=EXPERTS, num_experts_per_tok=EXPERTS_PER_TOKEN, sliding_window=128, attention_bias=True
+        **sizes,
+        num_local_experts=EXPERTS,
+        num_experts_per_tok=EXPERTS_PER_TOKEN,
+        sliding_window=128,
+        attention_bias=True,
+        swiglu_limit=7.0,
     )
 
 

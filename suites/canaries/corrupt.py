@@ -11,9 +11,11 @@ in the margins (distance to the runner-up) first.
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +29,8 @@ Bits = npt.NDArray[np.uint16]
 _NAN_BITS, _INF_BITS = np.uint16(0x7FC0), np.uint16(0x7F80)
 _ONE_BINARY_EXPONENT = np.uint16(1 << 7)
 _LINEAR_SUFFIX = "_proj.weight"
+_FUSED = re.compile(r"(.*\.experts)\.(gate_up|down)_proj(_bias)?")
+"""How gpt-oss stores all experts of a layer: ``[expert, in, out]``, gate and up in turns along ``out``; biases ``[expert, out]``."""
 
 
 class CorruptionError(ValueError):
@@ -38,12 +42,12 @@ def apply_fault(tensors: Tensors, fault: str) -> Tensors:
     change = FAULTS.get(fault) or (WEIGHT_FAULTS[fault].change if fault in WEIGHT_FAULTS else None)
     if change is None:
         raise CorruptionError(f"unknown fault {fault!r}; known: {', '.join((*FAULTS, *WEIGHT_FAULTS))}")
-    copies = {name: RawTensor(t.dtype, t.array.copy()) for name, t in tensors.items()}
+    copies = {part: RawTensor(t.dtype, array.copy()) for name, t in tensors.items() for part, array in _parts(name, t)}
     try:
         change(copies)
     except FaultError as error:
         raise CorruptionError(f"{fault}: {error}") from error
-    return copies
+    return {name: _whole(name, t, copies) for name, t in tensors.items()}
 
 
 def write_corrupted(checkpoint: Path, fault: str, destination: Path) -> Path:
@@ -74,6 +78,29 @@ def _broken_file(checkpoint: Path, fault: str) -> tuple[str, bytes]:
             raise CorruptionError(f"{fault}: the chat template has nothing of the kind")
         return "chat_template.jinja", after.encode()
     return "model.safetensors", write_tensors(apply_fault(read_tensors((checkpoint / "model.safetensors").read_bytes()), fault))
+
+
+def _parts(name: str, tensor: RawTensor) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """The tensor, or what other models would store of its experts: one matrix ``[out, in]`` each, so that a fault finds what it names."""
+    fused = _FUSED.fullmatch(name)
+    if fused is None:
+        yield name, tensor.array
+        return
+    kind = "bias" if fused[3] else "weight"
+    for expert, values in enumerate(tensor.array):
+        prefix = f"{fused[1]}.{expert}"
+        parts = {"down": values} if fused[2] == "down" else {"gate": values[..., ::2], "up": values[..., 1::2]}
+        yield from ((f"{prefix}.{part}_proj.{kind}", array.T) for part, array in parts.items())
+
+
+def _whole(name: str, like: RawTensor, parts: Tensors) -> RawTensor:
+    """`_parts` put together again."""
+    if _FUSED.fullmatch(name) is None:
+        return parts[name]
+    whole = like.array.copy()
+    for part, view in _parts(name, RawTensor(like.dtype, whole)):
+        view[...] = parts[part].array
+    return RawTensor(like.dtype, whole)
 
 
 def _bits(tensors: Tensors, name: str) -> Bits:

@@ -131,10 +131,12 @@ def _swap(left: str, right: str, layers: str = r"\d+") -> Callable[[Tensors], No
     return apply
 
 
-def _all(*changes: Callable[[Tensors], None]) -> Callable[[Tensors], None]:
+def _softmax(factor: float) -> Callable[[Tensors], None]:
+    """Queries scaled: by their norm, or by their projection in a model without one."""
+
     def apply(tensors: Tensors) -> None:
-        for change in changes:
-            change(tensors)
+        norms = any(name.endswith(".self_attn.q_norm.weight") for name in tensors)
+        _each(rf"\.self_attn\.{'q_norm.weight' if norms else 'q_proj.(?:weight|bias)'}$", _times(factor))(tensors)
 
     return apply
 
@@ -214,8 +216,8 @@ WEIGHT_FAULTS: dict[str, WeightFault] = {
     "tile_lost_o2": WeightFault("8 rows of o_proj of layer 2 are zero", _each(r"\.layers\.2\.self_attn\.o_proj\.weight$", _tile_lost)),
     "last_layer_skipped": WeightFault("the last layer adds nothing", _each(r"\.layers\.3\..*\.(?:o|down)_proj\.weight$", _times(0))),
     "kv_heads_rolled": WeightFault("KV heads rolled by one", _each(r"\.self_attn\.[kv]_proj\.weight$", _heads_rolled)),
-    "softmax_scale_105": WeightFault("softmax scale x1.05", _each(r"\.self_attn\.q_norm\.weight$", _times(1.05))),
-    "softmax_scale_eighth": WeightFault("softmax scale 1/head_dim", _each(r"\.self_attn\.q_norm\.weight$", _times(1 / 8))),
+    "softmax_scale_105": WeightFault("softmax scale x1.05", _softmax(1.05)),
+    "softmax_scale_eighth": WeightFault("softmax scale 1/head_dim", _softmax(1 / 8)),
     "noise_2": WeightFault("Gaussian noise of 2 % in all linears", _each(_linear(r"\d+"), _noise(0.02))),
     "noise_10": WeightFault("Gaussian noise of 10 % in all linears", _each(_linear(r"\d+"), _noise(0.10))),
     "nan_expert": WeightFault(
@@ -226,7 +228,7 @@ WEIGHT_FAULTS: dict[str, WeightFault] = {
         "experts 0 and 7 of the last layer exchanged", _swap(".experts.0.", ".experts.7.", "3"), experts_only=True
     ),
     "expert_zero": WeightFault(
-        "expert 3 of layer 1 is never computed", _each(_EXPERT + r"down_proj\.weight$", _times(0)), experts_only=True
+        "expert 3 of layer 1 is never computed", _each(_EXPERT + r"down_proj\.(?:weight|bias)$", _times(0)), experts_only=True
     ),
     "expert_rows_identical": WeightFault(
         "expert 3 of layer 1: rows identical", _each(_EXPERT + r"down_proj\.weight$", _rows_identical), experts_only=True

@@ -27,8 +27,8 @@ from suites.canaries.tensorfile import read_tensors, write_tensors
 MANIFEST_SHA256: Mapping[str, str] = MappingProxyType(
     {
         "dense": "087e867ab4fb821b1d1f22bbc6a7554d7982f81b99afef855c63f68e50e1d95c",
-        "moe": "eef37f8a15d7540c75632428fa21e7b0fc5f522b1efb5eec85e6322c4102c57e",
-        "gpt-oss": "a73a8d3934307974ac4aceddabbb92102614fe19a036afbc9031bdf3fcb08e0f",
+        "moe": "bf5dd242262e31ddf3c4e484d9a19a4c6bfe9174c37042ff9fbb1355bbd30ae3",
+        "gpt-oss": "8a005a66c62fb3c61f90cd0f96de3b9608f8643c8431ba39e934b36e8e163ab4",
         "hybrid": "0b9c5ba18e4d9e41028e5d4540d761e9c48d6059635511dab4ceb7952cee1ad3",
     }
 )

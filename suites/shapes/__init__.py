@@ -25,7 +25,7 @@ from suites.toml_files import SOURCE, SuiteModel, read_toml
 
 PREFIX = "shape-"
 TINY = "tiny-"
-MAX_MODEL_LEN = 4096
+MAX_MODEL_LEN = 20_480
 """Context that a shape is served with: the standard workloads, and long prompts of a user's own."""
 
 _HERE = Path(__file__).parent

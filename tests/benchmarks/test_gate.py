@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,25 @@ def test_every_weight_fault_changes_its_tensors_and_keeps_their_shape(tensors: d
         assert changed, weight_format
         assert {n: (t.dtype, t.array.shape) for n, t in healthy.items()} == {n: (t.dtype, t.array.shape) for n, t in broken.items()}
         assert all("layers" in name for name in changed)
+
+
+def test_a_model_that_fuses_its_experts_can_have_every_fault_of_one_that_does_not(tmp_path: Path) -> None:
+    healthy = read_tensors((zoo.materialise("gpt-oss", "bf16", tmp_path) / zoo.MODEL_FILE).read_bytes())
+    for fault in (case.fault for case in fault_cases("gpt-oss", "bf16") if case.kind == "weights"):
+        assert fault is not None
+        broken = corrupt.apply_fault(healthy, fault)
+        changed = {name for name in healthy if not np.array_equal(healthy[name].array, broken[name].array)}
+        assert changed and all("layers" in name for name in changed), fault
+        if fault == "expert_zero":
+            experts = "model.layers.1.mlp.experts."
+            assert changed == {f"{experts}down_proj", f"{experts}down_proj_bias"}
+            assert not (broken[f"{experts}down_proj"].array[3] & 0x7FFF).any()
+            assert np.array_equal(
+                np.delete(broken[f"{experts}down_proj"].array, 3, 0), np.delete(healthy[f"{experts}down_proj"].array, 3, 0)
+            )
+        if fault == "gate_up_swap_1":
+            name = "model.layers.1.mlp.experts.gate_up_proj"
+            assert np.array_equal(broken[name].array[..., ::2], healthy[name].array[..., 1::2])
 
 
 def test_a_fault_that_a_checkpoint_cannot_have_is_refused(tensors: dict[str, dict[str, RawTensor]]) -> None:

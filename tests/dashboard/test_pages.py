@@ -241,7 +241,7 @@ def test_a_store_of_an_older_data_model_says_what_to_do(open_page: Open, stores:
         connection.execute("UPDATE schema_version SET version = 1")
     app = open_page(store, "today")
     assert not app.exception
-    assert "sparkproof rebuild" in texts(app)
+    assert "sparkproof db vacuum" in texts(app)
 
 
 def test_a_file_that_is_no_database_says_what_to_do(open_page: Open, tmp_path: Path) -> None:

@@ -60,6 +60,14 @@ def test_a_spelling_of_a_release_is_that_release_and_an_unknown_one_is_named(sto
             compare(store, Question("vllm", version, "0.31.0"))
 
 
+def test_cells_that_broke_do_not_take_every_turn_from_those_whose_numbers_can_be_judged(store: Store, make_boot: MakeBoot) -> None:
+    _plant(store, make_boot, {"0.30.0": 100.0, "0.31.0": 100.0, "0.32.0": None}, backends=("a", "b"))
+    _plant(store, make_boot, {"0.30.0": 100.0, "0.31.0": 100.0, "0.32.0": 90.0}, backends=("c",))
+    broke, told, slower = compare(store, Question("vllm", "0.30.0", "0.32.0"), most_judged=2)
+    assert [cell.verdict for cell in (broke, told, slower)] == ["broke", "broke", "slower"]
+    assert slower.numbers and "pass -> crash; not judged" in told.reason
+
+
 def test_of_more_cells_than_somebody_waits_for_those_that_changed_most_are_judged(store: Store, make_boot: MakeBoot) -> None:
     _plant(store, make_boot, {"0.30.0": 100.0, "0.31.0": 100.0, "0.32.0": 95.0}, backends=("a",))
     _plant(store, make_boot, {"0.30.0": 100.0, "0.31.0": 100.0, "0.32.0": 90.0}, backends=("b",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pytest
 
 from results.boot_folder import BootFolder, all_folders
 from results.sample import SAMPLE, sample_store, write_sample
+from results.sample.tables import DOCUMENTS, boots_table, write_tables
 from results.store import Store
-from tests.dashboard.stores import small
+from results.vocabulary import Outcome
+from tests.dashboard.stores import Planned, made, small
 
 
 @pytest.fixture(scope="module")
@@ -52,23 +55,23 @@ def test_it_names_no_folder_of_the_machine_it_comes_from() -> None:
             assert start not in text
 
 
-def test_every_boot_that_passed_has_its_gate_its_log_and_samples_unless_it_was_a_sweep(store: Store) -> None:
+def test_every_boot_that_passed_has_its_gate_its_log_and_samples_if_it_was_to_be_timed(store: Store) -> None:
     rows = store.query(
-        "SELECT r.run_id, r.in_process, f.gate_prompts, coalesce(f.samples, 0) AS samples "
-        "FROM runs r JOIN boot_facts f USING (run_id) WHERE r.outcome = 'pass'"
+        "SELECT r.run_id, r.purpose IN ('sweep', 'control', 'admission') AS judged_only, f.gate_prompts, coalesce(f.samples, 0) AS samples "
+        "FROM runs r JOIN boot_facts f USING (run_id) WHERE r.outcome = 'pass' AND r.weights = 'real'"
     )
-    assert {row["in_process"] for row in rows} == {True, False}
+    assert {row["judged_only"] for row in rows} == {True, False}
     for row in rows:
         assert row["gate_prompts"] > 0
-        assert (row["samples"] > 0) != row["in_process"]
+        assert (row["samples"] > 0) != row["judged_only"]
         assert BootFolder(store.boots, row["run_id"]).log.stat().st_size > 0
 
 
 def test_what_is_written_is_read_back_exactly(tmp_path: Path) -> None:
-    made = small(tmp_path / "made")
-    write_sample([(folder.read(), {"server.log": folder.log.read_text()}) for folder in all_folders(made.boots)], tmp_path)
+    original = small(tmp_path / "made")
+    write_sample([(folder.read(), {"server.log": folder.log.read_text()}) for folder in all_folders(original.boots)], tmp_path)
     again = sample_store(tmp_path / "again", tmp_path)
-    for one, other in zip(all_folders(made.boots), all_folders(again.boots), strict=True):
+    for one, other in zip(all_folders(original.boots), all_folders(again.boots), strict=True):
         assert dataclasses.asdict(one.summary()) == dataclasses.asdict(other.summary())
         assert one.read().rows == other.read().rows
         assert one.log.read_text() == other.log.read_text()
@@ -78,3 +81,40 @@ def test_it_is_made_once(store: Store) -> None:
     before = store.database.stat().st_mtime_ns
     sample_store(store.root)
     assert store.database.stat().st_mtime_ns == before
+
+
+def test_the_documents_show_the_tables_of_this_sample(store: Store, tmp_path: Path) -> None:
+    for document in DOCUMENTS:
+        copy = tmp_path / document.name
+        copy.write_text(document.read_text(encoding="utf-8"), encoding="utf-8")
+        assert write_tables(store, [copy]), document.name
+        assert copy.read_text(encoding="utf-8") == document.read_text(encoding="utf-8"), "run python -m results.sample --tables"
+
+
+def test_every_boot_that_a_document_names_is_in_the_sample(store: Store) -> None:
+    known = {row["run_id"] for row in store.query("SELECT run_id FROM runs")}
+    named = {
+        run_id for document in DOCUMENTS for run_id in re.findall(r"\b20\d{6}T\d{6}Z-[0-9a-f]{8}\b", document.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert named <= known
+
+
+def test_a_table_is_written_between_its_markers_and_nowhere_else(tmp_path: Path) -> None:
+    store = sample_store(tmp_path / "root", tmp_path)
+    begin = "<!-- boots: python -m results.sample --tables -->"
+    document = tmp_path / "words.md"
+    document.write_text(f"before\n{begin}\nold\n<!-- end of boots -->\nafter\n<!-- formats: no end -->\n")
+    assert write_tables(store, [document]) == ["words.md: boots"]
+    text = document.read_text()
+    assert text.startswith(f"before\n{begin}\n\n| machine |")
+    assert text.endswith("<!-- end of boots -->\nafter\n<!-- formats: no end -->\n")
+    assert "old" not in text
+
+
+def test_a_cell_needs_three_boots_to_be_shown_and_a_failure_among_them_counts(tmp_path: Path) -> None:
+    one = Planned(version="0.32.0")
+    failed = dataclasses.replace(one, outcome=Outcome.CRASH)
+    store = made(tmp_path, [one, one, failed, *[dataclasses.replace(one, version="0.31.0")] * 2])
+    (row,) = boots_table(store).splitlines()[2:]
+    assert row.startswith("| label of spark-1 | vLLM 0.32.0 | gpt-oss-120b | marlin | 2 of 3 pass |")

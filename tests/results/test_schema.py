@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from results import store as store_module
 from results.schema import SCHEMA_VERSION
 from results.store import Store
 from results.vocabulary import Outcome
@@ -29,7 +30,7 @@ def _as_version(store: Store, version: int) -> None:
         connection.execute(f"INSERT INTO schema_version (version) VALUES ({version})")
         connection.execute(f"ATTACH '{store.database}' AS new (READ_ONLY)")
         for (table,) in connection.execute(
-            "SELECT table_name FROM duckdb_tables() WHERE database_name <> 'new' AND table_name <> 'schema_version'"
+            "SELECT table_name FROM duckdb_tables() WHERE table_name <> 'schema_version' GROUP BY table_name HAVING count(*) = 2"
         ).fetchall():
             columns = connection.execute(
                 "SELECT column_name FROM duckdb_columns() WHERE table_name = ? AND database_name <> 'new'", [table]
@@ -82,6 +83,29 @@ def test_a_migration_that_fails_leaves_the_old_version_in_place(store: Store, ma
     with duckdb.connect(str(store.database)) as connection:
         assert connection.execute("SELECT max(version) FROM schema_version").fetchall() == [(1,)]
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(4,)]
+
+
+def test_a_migration_that_is_interrupted_goes_on_where_it_was(store: Store, make_boot: MakeBoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    _some_history(store, make_boot)
+    store.ingest(make_boot(series="other", recipe_name="another", started_at=minutes(50), session="s9"))
+    before = dump(store)
+    _as_version(store, 4)
+    monkeypatch.setattr("results.store._BATCH", 1)
+    judge, judged = store_module._refresh_some, []
+
+    def interrupted(connection: duckdb.DuckDBPyConnection) -> int:
+        if judged:
+            raise KeyboardInterrupt
+        judged.append(judge(connection))
+        return judged[0]
+
+    monkeypatch.setattr("results.store._refresh_some", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.ingest_pending()
+    assert store.query("SELECT count(*) AS n FROM stale_histories") == [{"n": 1}]
+    monkeypatch.setattr("results.store._refresh_some", judge)
+    store.ingest_pending()
+    assert dump(store) == before
 
 
 def test_there_is_a_fixture_for_every_former_version() -> None:

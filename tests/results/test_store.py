@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import multiprocessing
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,20 @@ def test_rebuild_leaves_out_a_damaged_folder_and_says_why(store: Store, make_boo
     report = store.rebuild()
     assert report.ingested == (good.run_id,)
     assert "run.json is damaged" in report.skipped[bad.run_id]
+
+
+def test_rebuild_keeps_the_former_database_if_it_holds_boots_without_folder(store: Store, make_boot: MakeBoot) -> None:
+    kept, gone = make_boot(), make_boot()
+    store.ingest(kept)
+    store.ingest(gone)
+    shutil.rmtree(gone.path)
+    report = store.rebuild()
+    assert (report.ingested, report.without_folder) == ((kept.run_id,), (gone.run_id,))
+    with duckdb.connect(str(report.former), read_only=True) as former:
+        assert former.execute("SELECT count(*) FROM runs").fetchall() == [(2,)]
+    again = store.rebuild()
+    assert (again.without_folder, again.former) == ((), None)
+    assert Path(str(report.former)).exists(), "one that holds more is not replaced by one that holds less"
 
 
 def test_a_line_cut_off_by_a_crash_is_left_out_and_counted(store: Store, make_boot: MakeBoot) -> None:

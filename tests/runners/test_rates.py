@@ -95,7 +95,7 @@ def test_any_schedule_gives_the_exact_rate_or_a_reason(schedule: list[tuple[int,
 def test_decode_rate_is_unknown_unless_the_first_chunk_is_counted(sizes: list[int], counted: str) -> None:
     chunks = steady(sizes)
     counted_from = {"none": len(chunks), "last": len(chunks) - 1, "all_but_first": 1}[counted]
-    blind = [replace(c, tokens=c.tokens if i >= counted_from else None) for i, c in enumerate(chunks)]
+    blind = [c._replace(tokens=c.tokens if i >= counted_from else None) for i, c in enumerate(chunks)]
     rates = rates_of(trace_of(blind, asked_tokens=sum(sizes), completion_tokens=sum(sizes)))
     assert rates.valid
     assert (rates.decode_tok_s, rates.itl_p50_s, rates.itl_p90_s, rates.itl_p99_s) == (None, None, None, None)
@@ -131,7 +131,7 @@ def test_no_stream_crashes_and_every_missing_rate_has_a_reason(chunks: list[Chun
 
 
 def test_usage_only_in_the_middle_still_gives_a_rate_but_no_latencies() -> None:
-    chunks = [c if i in (0, 5, 15) else replace(c, tokens=None) for i, c in enumerate(steady([1] * 16, rate=40))]
+    chunks = [c if i in (0, 5, 15) else c._replace(tokens=None) for i, c in enumerate(steady([1] * 16, rate=40))]
     rates = rates_of(trace_of(chunks))
     assert rates.decode_tok_s == pytest.approx(40)
     assert rates.itl_p50_s is None
@@ -159,7 +159,7 @@ def test_text_in_any_field_ends_ttft_and_is_named(field: str) -> None:
 
 def test_reasoning_then_content_is_one_window() -> None:
     chunks = steady([1] * 20, rate=50, field="reasoning")
-    chunks = [*chunks[:10], *(replace(c, text_len={"content": 3}) for c in chunks[10:])]
+    chunks = [*chunks[:10], *(c._replace(text_len={"content": 3}) for c in chunks[10:])]
     rates = rates_of(trace_of(chunks))
     assert rates.decode_tok_s == pytest.approx(50)
     assert rates.carried_by == "content+reasoning"
@@ -176,13 +176,13 @@ def test_late_finish_chunk_does_not_extend_the_window(late_s: float) -> None:
 
 def test_finish_chunk_with_text_is_part_of_the_window() -> None:
     chunks = steady([1] * 20, rate=50)
-    rates = rates_of(trace_of([*chunks[:-1], replace(chunks[-1], finish_reason="length")]))
+    rates = rates_of(trace_of([*chunks[:-1], chunks[-1]._replace(finish_reason="length")]))
     assert rates.decode_tok_s == pytest.approx(50)
 
 
 def test_invisible_tokens_are_tokens() -> None:
     """A token of half a character has no text; it must count, in the rate and in the latencies."""
-    chunks = [replace(c, text_len={}) if i % 2 else c for i, c in enumerate(steady([1] * 20, rate=50))]
+    chunks = [c._replace(text_len={}) if i % 2 else c for i, c in enumerate(steady([1] * 20, rate=50))]
     rates = rates_of(trace_of(chunks))
     assert rates.decode_tok_s == pytest.approx(50)
     assert rates.itl_p99_s == pytest.approx(1 / 50)
@@ -190,7 +190,7 @@ def test_invisible_tokens_are_tokens() -> None:
 
 def test_invisible_first_token_leaves_prefill_unknown() -> None:
     chunks = steady([1] * 20)
-    rates = rates_of(trace_of([replace(chunks[0], text_len={}), *chunks[1:]]))
+    rates = rates_of(trace_of([chunks[0]._replace(text_len={}), *chunks[1:]]))
     assert rates.ttft_s == chunks[1].t
     assert rates.prefill_tok_s is None
     assert "prefill_tok_s: first_token_invisible" in (rates.null_reason or "")
@@ -264,7 +264,7 @@ def test_invalid_stream_has_a_named_reason_and_no_rates(changes: dict[str, Any],
 
 def test_running_count_that_falls_is_invalid() -> None:
     chunks = steady([1] * 20)
-    chunks[10] = replace(chunks[10], tokens=5)
+    chunks[10] = chunks[10]._replace(tokens=5)
     assert (rates_of(trace_of(chunks)).invalid_reason or "").startswith("usage_inconsistent")
 
 

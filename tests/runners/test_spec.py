@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from packaging.version import Version
 
@@ -19,8 +19,10 @@ urls = st.builds(
     st.sampled_from(["127.0.0.1", "spark-1.local", "[::1]"]),
     st.integers(1, 65535),
 )
+GIVEN = ("venv", "/opt/engines/vllm")
 origins = st.one_of(
     st.just(("venv", "")),
+    st.just(GIVEN),
     st.tuples(st.just("docker"), images),
     st.tuples(st.just("endpoint"), urls),
 )
@@ -28,6 +30,7 @@ origins = st.one_of(
 
 @given(names, st.none() | releases, origins)
 def test_text_of_a_spec_reads_back_as_the_same_spec(name, version, origin):
+    assume(version is not None or origin != GIVEN)
     spec = EngineSpec(name, None if version is None else str(Version(version)), *origin)
     assert EngineSpec.parse(str(spec)) == spec
 
@@ -48,6 +51,7 @@ def test_any_text_is_read_or_refused_as_usage(text):
         ("vllm", EngineSpec("vllm")),
         ("vLLM == 0.32.0", EngineSpec("vllm", "0.32.0")),
         ("vllm==0.32.0@venv", EngineSpec("vllm", "0.32.0")),
+        ("vllm==0.32.0@venv:/opt/vllm", EngineSpec("vllm", "0.32.0", "venv", "/opt/vllm")),
         ("sglang==0.5.15-post1", EngineSpec("sglang", "0.5.15.post1")),
         ("vllm==0.33.0rc1", EngineSpec("vllm", "0.33.0rc1")),
         ("vllm@docker:repo.local:5000/vllm:v1@sha256:ab", EngineSpec("vllm", None, "docker", "repo.local:5000/vllm:v1@sha256:ab")),
@@ -95,10 +99,11 @@ def test_endpoint_with_credentials_is_refused_without_showing_them():
 
 @pytest.mark.parametrize("version", ["0.1.dev21830+g0a1b2c3", "0.32.0+cu130", "0.33.0.dev5"])
 def test_fork_build_needs_an_origin_and_has_no_place_among_releases(version):
-    with pytest.raises(UsageError, match="@docker:IMAGE or @endpoint:URL"):
+    with pytest.raises(UsageError, match="@venv:FOLDER, @docker:IMAGE or @endpoint:URL"):
         EngineSpec.parse(f"vllm=={version}")
     assert is_fork_build(version)
     assert EngineSpec.parse(f"vllm=={version}@docker:image").release is None
+    assert EngineSpec.parse(f"vllm=={version}@venv:/opt/vllm").release is None
 
 
 @pytest.mark.parametrize("text", ["vllm@docker", "vllm==0.1.dev21830+g0a1b2c3@docker", "vllm==0.0.1@docker", "foo==1@docker"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from runners.rates import rates_of
@@ -267,6 +267,18 @@ def test_no_bytes_make_the_reader_raise(pieces: list[bytes], status: int) -> Non
 
 def test_deep_json_is_refused_not_fatal() -> None:
     assert json_or_none("[" * 100_000) is None
+
+
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c))
+)
+@example("\ud83d")
+@example([float("nan"), 1e400, 10**400])
+def test_both_readers_of_json_agree(value: Any) -> None:
+    """Half a surrogate pair, which the quick one refuses, included; so is text that ends too early."""
+    text = json.dumps(value)
+    assert repr(json_or_none(text)) == repr(json_or_none(text.encode())) == repr(json.loads(text))
+    assert json_or_none(text + ",") is None
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import gc
 import itertools
+import socket
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from runners.stamped_transport import READS, SENDING, STAMP_CLOCK, TRACE, Chunks, StampedTransport, run_stamped
+from runners.stamped_transport import PATIENCE, READS, SENDING, STAMP_CLOCK, TRACE, StampedTransport, run_stamped
 from runners.stream import undisturbed
+from tests.runners.test_chunked import chunk
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Run = Callable[[Coroutine[None, None, None]], None]
@@ -42,10 +43,6 @@ async def serving(answer: Answer, ask: Callable[[httpx.AsyncClient], Awaitable[N
     address = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     async with listener, httpx.AsyncClient(base_url=address, transport=StampedTransport(), timeout=None) as client:
         await ask(client)
-
-
-def chunk(data: bytes) -> bytes:
-    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
 def test_request_arrives_whole_and_the_answer_without_its_coding(run: Run) -> None:
@@ -119,6 +116,47 @@ def test_stamp_is_that_of_the_read_and_not_of_its_digestion(run: Run) -> None:
 
     go_on = asyncio.Semaphore(0)
     run(serving(answer, ask))
+
+
+@pytest.mark.parametrize("pieces", [3, 300])
+def test_a_long_or_complete_answer_is_handed_out_before_patience_ends(run: Run, pieces: int) -> None:
+    """Each piece is written after the one before was stamped, so it is a read of its own; the long answer has no end."""
+    stamped, headed = threading.Semaphore(1), threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(ConnectionError):
+            assert connection.recv(1 << 16).endswith(b"\r\n\r\n")
+            connection.sendall(HEAD)
+            headed.wait(60)
+            for _ in range(pieces):
+                stamped.acquire(timeout=60)
+                connection.sendall(chunk(b"a"))
+            connection.sendall(b"0\r\n\r\n" if pieces == 3 else b"")
+            connection.recv(1 << 16)
+
+    def clock() -> float:
+        stamped.release()
+        return 0.0
+
+    async def ask() -> None:
+        async with httpx.AsyncClient(transport=StampedTransport(), timeout=None) as client, asyncio.timeout(20):
+            request = client.build_request("GET", address, extensions={STAMP_CLOCK: clock, PATIENCE: 3600.0})
+            reply = await client.send(request, stream=True)
+            headed.set()
+            reads, body = reply.extensions[READS], b""
+            while len(body) < min(pieces, 100):
+                body += b"".join(data for _, data in await anext(reads))
+            await reply.aclose()
+            stamped.release(pieces)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server = threading.Thread(target=serve, args=(listener,), daemon=True)
+        server.start()
+        run(ask())
+        server.join(60)
+    assert not server.is_alive()
 
 
 def test_sending_is_told_after_the_connection_stands_and_before_a_byte_is_written(run: Run) -> None:
@@ -201,46 +239,6 @@ def test_undisturbed_puts_everything_back_also_after_an_error() -> None:
         assert sys.getswitchinterval() < before[1]
         raise KeyError
     assert (gc.isenabled(), sys.getswitchinterval()) == before
-
-
-def read_whole(body: bytes, sizes: list[int]) -> tuple[bytes, bool]:
-    """The data of a chunked body that came in reads of these sizes, and whether it ended."""
-    chunks, data, at = Chunks(), b"", 0
-    for size in [*sizes, len(body)]:
-        if body[at:]:
-            data += chunks.feed(body[at : at + size])
-        at += size
-    return data, chunks.ended
-
-
-@given(st.lists(st.binary(min_size=1, max_size=40)), st.lists(st.integers(1, 9)), st.booleans())
-def test_chunked_body_is_the_same_whatever_the_borders_of_its_reads(pieces: list[bytes], sizes: list[int], upper: bool) -> None:
-    body = b"".join(chunk(piece) for piece in pieces) + b"0\r\nTrailer: x\r\n\r\n"
-    assert read_whole(body.replace(b"\r\n", b";name=value\r\n", 1) if upper and pieces else body, sizes) == (b"".join(pieces), True)
-
-
-@given(st.binary(max_size=60), st.lists(st.integers(1, 9)))
-def test_no_bytes_break_the_reading_of_chunks(body: bytes, sizes: list[int]) -> None:
-    try:
-        data, _ = read_whole(body, sizes)
-    except httpx.RemoteProtocolError:
-        return
-    assert len(data) <= len(body)
-
-
-@pytest.mark.parametrize(
-    "body", [b"zz\r\n", b"+5\r\nhello\r\n", b"0x5\r\nhello\r\n", b"-1\r\n", b"1_0\r\n", b"3\r\nabcXX", b"\r\n", b"f" * 17 + b"\r\n"]
-)
-def test_what_is_no_chunk_is_refused(body: bytes) -> None:
-    with pytest.raises(httpx.RemoteProtocolError):
-        read_whole(body, [])
-
-
-def test_chunk_head_without_end_is_refused_before_it_fills_the_memory() -> None:
-    chunks = Chunks()
-    with pytest.raises(httpx.RemoteProtocolError):
-        for _ in range(100):
-            chunks.feed(b"1" * 1000)
 
 
 def test_a_loop_that_stamps_still_runs_timers_threads_and_other_sockets() -> None:

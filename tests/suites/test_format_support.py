@@ -20,9 +20,8 @@ from suites.format_support import cannot_run
         ("vllm", "bf16", True, "7.5", False),
         ("vllm", "nvfp4", True, None, False),
         ("sglang", "int4", False, None, True),
-        ("sglang", "nvfp4", True, "9.0", True),
-        ("sglang", "nvfp4", True, "12.1", False),
-        ("sglang", "nvfp4a16", True, "12.1", True),
+        ("sglang", "nvfp4", True, "9.0", False),
+        ("sglang", "nvfp4a16", True, "12.1", False),
         ("an-engine-nobody-read", "nvfp4", True, "12.1", False),
     ],
 )

@@ -32,14 +32,24 @@ class TransformersEngine:
         self._waiting: list[tuple[str, list[int], dict[str, Any], bool]] = []
 
     def load(self, model: str, arguments: list[str]) -> None:
-        """Load a checkpoint; `--dtype float32` (default) or `bfloat16`. Raises LoadFailed."""
-        dtype = arguments[arguments.index("--dtype") + 1] if "--dtype" in arguments else "float32"
+        """Load a checkpoint; `--dtype float32` or `bfloat16`, by default bfloat16 where its layers are quantised. Raises LoadFailed.
+
+        5.19.0 computes NVFP4 layers in bfloat16 only ("expected m1 and m2 to have the same dtype"), and leaves the scales of NVFP4 experts
+        out with a warning, to answer nonsense from a sound checkpoint: tensors that it does not use, or lacks, are a failure here.
+        """
         keyword = "dtype" if int(self.version.split(".")[0]) >= 5 else "torch_dtype"
         try:
-            loaded = transformers.AutoModelForCausalLM.from_pretrained(model, local_files_only=True, **{keyword: getattr(torch, dtype)})
+            config = transformers.AutoConfig.from_pretrained(model, local_files_only=True)
+            usual = "float32" if getattr(config, "quantization_config", None) is None else "bfloat16"
+            dtype = arguments[arguments.index("--dtype") + 1] if "--dtype" in arguments else usual
+            loaded, told = transformers.AutoModelForCausalLM.from_pretrained(
+                model, local_files_only=True, output_loading_info=True, **{keyword: getattr(torch, dtype)}
+            )
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(model, local_files_only=True)
         except Exception as error:  # the library's own, whatever class it has
             raise LoadFailed(f"{type(error).__name__}: {error}") from error
+        if left := sorted({*told.get("unexpected_keys", ()), *told.get("missing_keys", ())}):
+            raise LoadFailed(f"transformers {self.version} does not load {len(left)} tensors of this checkpoint, such as {left[0]}")
         self._model = loaded.eval()
         config = getattr(loaded.config, "text_config", None) or loaded.config
         self.max_model_len = int(getattr(config, "max_position_embeddings", 2048))

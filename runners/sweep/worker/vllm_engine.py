@@ -130,6 +130,11 @@ def _forget_what_was_said_once() -> None:
         for value in vars(sys.modules[name]).values() if name in sys.modules else ():
             if callable(clear := getattr(value, "cache_clear", None)):
                 clear()
+    for name in [name for name in sys.modules if name.startswith("vllm.model_executor.layers.quantization.")]:
+        for value in list(vars(sys.modules[name]).values()):
+            said = getattr(value, "_kernel_backends_being_used", None)
+            if isinstance(value, type) and isinstance(said, set):
+                said.clear()
 
 
 def _generated(output: Any, prompt_tokens: int) -> Generated:

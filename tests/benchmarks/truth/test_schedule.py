@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.truth.scenarios import PEER_SCENARIOS, QUICK, SCENARIOS, Scenario, Usage, scenario_named
+from benchmarks.truth.scenarios import QUICK, SCENARIOS, Scenario, Usage, scenario_named
 from benchmarks.truth.schedule import Sent, SentStream, plan_of, truth_of, usage_asked, usage_of
 
 CONTINUOUS = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
@@ -100,6 +100,6 @@ def test_usage_at_the_end_is_in_the_finish_event_only() -> None:
 def test_scenario_names_are_unique_and_every_subset_exists() -> None:
     names = [s.name for s in SCENARIOS]
     assert len(set(names)) == len(names)
-    assert {*QUICK, *PEER_SCENARIOS} <= set(names)
+    assert set(QUICK) <= set(names)
     with pytest.raises(KeyError, match="known: "):
         scenario_named("none such")

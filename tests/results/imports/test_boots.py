@@ -15,7 +15,7 @@ from results.imports.boots import NodeConflict, import_boots
 from results.imports.exported import is_export, restore
 from results.kept_files import KeptFiles
 from results.kept_records import ClaimRecord, SessionRecord
-from results.records import KernelMessageRecord, ScoreRecord
+from results.records import KernelMessageRecord, RecipeRecord, ScoreRecord
 from results.store import Store
 from results.vocabulary import Outcome
 from tests.results.conftest import NODE, MakeBoot, dump, minutes
@@ -133,7 +133,8 @@ def test_an_export_in_parquet_is_imported_as_the_very_same_boots(store: Store, t
     folder = BootFolder(theirs.boots, sorted(theirs.boots.iterdir())[0].name)
     summary = folder.summary()
     run = dataclasses.replace(summary.run, started_at="2026-11-01T00:00:00.123+00:00", finished_at="2026-11-01T00:09:00.5+00:00")
-    folder.write_summary(dataclasses.replace(summary, run=run))
+    unnamed = RecipeRecord("r", "canary-dense", "owner/model", revision=None, quantization=None, kind="canary")
+    folder.write_summary(dataclasses.replace(summary, run=dataclasses.replace(run, recipe_id="r"), recipe=unnamed))
     folder.append([ScoreRecord(folder.run_id, "cold", "nll_mean", "p", 1.5), KernelMessageRecord(folder.run_id, 1.0, "NVRM: Xid 13")])
     theirs.rebuild()
     report = export(theirs, tmp_path / "export", "parquet")

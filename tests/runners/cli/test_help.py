@@ -4,8 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from runners.cli.main import COMMANDS, app
 from typer.testing import CliRunner
+
+from runners.cli.main import COMMANDS, app
 
 GROUPS = {"db": ("check", "vacuum"), "canary": ("list", "verify", "build"), "shape": ("list",), "reference": ("make",), "asv": ("export",)}
 PATHS = [(name, *rest) for name in COMMANDS for rest in ([(sub,) for sub in GROUPS[name]] if name in GROUPS else [()])]
@@ -20,6 +21,8 @@ def test_help_shows_how_the_command_is_typed(path: tuple[str, ...]) -> None:
 
 
 def test_the_entry_point_calls_itself_sparkproof() -> None:
-    done = subprocess.run([sys.executable, "-m", "runners.cli.main", "export", "--help"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "runners.cli.main", "export", "--help"], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0
     assert "Usage: sparkproof export" in done.stdout

@@ -136,7 +136,7 @@ def test_db_check_counts_boots_without_folder_and_folders_not_stored(store: Stor
     done = _run("db", "check")
     assert done.exit_code == 0
     assert "1 boot folders are not stored yet; the next run stores them." in _said(done)
-    assert "1 boots have no folder any more; a rebuild would lose them." in _said(done)
+    assert "1 boots have no folder any more; a rebuild leaves them behind." in _said(done)
 
 
 def test_db_vacuum_says_both_sizes_and_loses_nothing(store: Store, make_boot: MakeBoot) -> None:

@@ -16,6 +16,7 @@ _AUTO = {"kv_cache_dtype": "auto"}
     [
         ("bf16", {}, ["none"]),
         ("int4", {"wna16_linear": "MacheteLinearKernel"}, ["none"]),
+        ("int4", {"wna16_linear": "CPUWNA16LinearKernel", "moe_experts": "CPUExpertsInt4"}, ["int8"]),
         ("nvfp4a16", {"nvfp4_linear": "FlashInferCutlassNvFp4LinearKernel"}, ["none"]),
         ("nvfp4", {"nvfp4_linear": "MarlinNvFp4LinearKernel"}, ["none"]),
         ("nvfp4", {"nvfp4_linear": "FlashInferCutlassNvFp4LinearKernel"}, ["nvfp4"]),

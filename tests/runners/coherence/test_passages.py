@@ -21,9 +21,9 @@ def _judged(name: str, moved: dict[int, float]) -> list[str | None]:
 
 
 def test_a_token_that_rounding_gives_to_another_expert_is_no_fault() -> None:
-    # SGLang 0.5.23, canary-moe, CPU, 2026-11-30: every answer right, this one token 3.628 nats off, its router's gap 0.005 logits
-    assert 7 in _KNOWN.passages[_PATH]["s25.0"].on_edge
-    assert _judged("s25.0", {7: 3.628}) == ["ok", "ok"]
+    # SGLang 0.5.23, an earlier canary-moe, CPU: every answer right, one token of this text 3.628 nats off, its router's gap 0.005 logits
+    on_edge = min(_KNOWN.passages[_PATH]["s25.0"].on_edge)
+    assert _judged("s25.0", {on_edge: 3.628}) == ["ok", "ok"]
 
 
 @pytest.mark.parametrize("name", sorted(_KNOWN.texts))

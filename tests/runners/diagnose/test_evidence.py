@@ -26,6 +26,14 @@ def test_a_canary_names_a_fault_of_its_bos_token(text: str, fault: str | None) -
     assert evidence_of(records, CANARY).template == fault
 
 
+def test_an_answer_that_is_cut_off_names_the_fault_as_well_and_prompts_that_begin_wrongly_have_no_say() -> None:
+    """A front end that drops the BOS token before a real engine (vLLM 0.32.0): 61 of 97 wrong answers named it, 23 of them cut off."""
+    ordinary = [record(name=f"s{i:02d}.0", text=MISSING[:51]) for i in range(3)]
+    others = [record(name=p.name, text="one two three") for p in CANARY.bos_prompts if p.name.startswith("twobos")]
+    assert evidence_of([*ordinary, *others], CANARY).template == "bos_missing"
+    assert evidence_of([dataclasses.replace(r, text="BOS M") for r in ordinary], CANARY).template is None
+
+
 def test_one_answer_that_names_a_fault_among_many_wrong_ones_is_not_believed() -> None:
     records = [record(name="s00.0", text=MISSING), *(record(name=f"s{i:02d}.0", text="salad") for i in range(1, 6))]
     assert evidence_of(records, CANARY).template is None

@@ -56,6 +56,13 @@ def test_kernels_and_graphs_are_the_backends_choice_alone(engine: str) -> None:
     assert not any(word in part for part in argv for word in ("cuda-graph", "eager", "backend"))
 
 
+@pytest.mark.parametrize(("engine", "limit"), [("vllm", "--gpu-memory-utilization 0.1"), ("sglang", "--mem-fraction-static 0.3")])
+def test_a_server_that_is_only_judged_takes_little_of_a_gpu(engine: str, limit: str) -> None:
+    adapter = adapter_for(engine)
+    assert limit in " ".join(adapter.serve_command(PYTHON, "0.5.14", request(small_cache=True)).argv)
+    assert limit.split(maxsplit=1)[0] not in adapter.serve_command(PYTHON, "0.5.14", request()).argv
+
+
 def test_sglang_on_cpu_states_its_pool_and_device() -> None:
     command = adapter_for("sglang").serve_command(PYTHON, "0.5.14", request(has_cuda=False))
     text = " ".join(command.argv)

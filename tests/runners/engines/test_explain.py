@@ -31,7 +31,12 @@ def test_recorded_log_is_explained_without_being_told_anything(name: str) -> Non
     assert found.lines_read == len(path_of(name).read_bytes().split(b"\n")) - path_of(name).read_bytes().endswith(b"\n")
 
 
-WITHOUT_A_VERSION = {"sglang-0.5.23-cpu-hybrid-no-snapshots", "sglang-0.5.14-cpu-port-too-high", "vllm-0.31.0-cpu-hybrid-no-torchvision"}
+WITHOUT_A_VERSION = {
+    "sglang-0.5.23-cpu-hybrid-no-snapshots",
+    "sglang-0.5.14-cpu-port-too-high",
+    "vllm-0.31.0-cpu-hybrid-no-torchvision",
+    "vllm-0.26.0-h200-canary-hybrid-image-model-only",
+}
 """They ended before their arguments were printed, or the banner of their process belongs to an earlier checkpoint."""
 
 

@@ -34,6 +34,19 @@ def test_python_that_cannot_answer_is_infrastructure(tmp_path, body):
         read_build(python, "vllm", "1.0", "vllm==1.0", os.environ)
 
 
+def test_of_a_package_found_twice_the_one_that_is_imported_counts(tmp_path):
+    for folder, version in (("first", "2.0"), ("second", "1.0")):
+        info = tmp_path / folder / f"some_package-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Name: Some.Package\nVersion: {version}\n", encoding="utf-8")
+    python = tmp_path / "python"
+    path = f"{tmp_path / 'first'}:{tmp_path / 'second'}"
+    python.write_text(f'#!/bin/sh\nshift\nPYTHONPATH={path} exec {sys.executable} "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    build = read_build(python, "vllm", "1.0", "vllm==1.0", os.environ)
+    assert [wheel for wheel in build.wheels if wheel.startswith("some-package==")] == ["some-package==2.0"]
+
+
 def test_missing_python_is_infrastructure(tmp_path):
     with pytest.raises(InfrastructureError, match="packages cannot be listed"):
         read_build(tmp_path / "python", "vllm", "1.0", "vllm==1.0", os.environ)

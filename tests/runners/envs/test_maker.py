@@ -275,6 +275,14 @@ def test_torch_with_cuda_on_a_cuda_node_is_accepted(world):
     assert world.maker().ensure(replace(PLAN, needs_cuda=True)).build.wheels == ("vllm==1.0",)
 
 
+def test_an_environment_that_is_there_needs_no_uv(world):
+    made = world.maker().ensure(PLAN)
+    without = replace(world.maker(), uv=None)
+    assert without.ensure(PLAN).root == made.root
+    with pytest.raises(InfrastructureError, match="uv is not in our environment"):
+        without.ensure(replace(PLAN, version="2.0"))
+
+
 def test_missing_uv_is_infrastructure(world):
     maker = replace(world.maker(), uv=world.folder / "no-uv")
     with pytest.raises(InfrastructureError, match="uv cannot be started"):

@@ -144,7 +144,7 @@ def test_a_night_begins_with_its_anchor_and_measures_new_releases_then_the_rest(
     assert made[1:4] == [("0.32.0", "measure")] * 3
     assert made[4:6] == [("0.30.0", "anchor")] * 2, "the anchor's own boots come before coverage"
     assert made[6:] == [("0.31.0", "measure")] * 3
-    assert result.ended == "everything that can be measured is measured"
+    assert (result.left, result.ended) == (0, "everything that can be measured is measured")
 
 
 def test_the_next_night_boots_only_its_anchor_until_a_release_appears(tmp_path: Path) -> None:
@@ -200,6 +200,7 @@ def test_a_boot_that_would_not_fit_is_not_begun(tmp_path: Path) -> None:
     result = node.night(timedelta(seconds=350), anchor=ANCHOR)
     assert len(node.made) == 3
     assert result.ended == "nothing that is left fits into the remaining 50 seconds"
+    assert result.left == 6
 
 
 def test_node_that_is_off_rests_and_is_tried_again_in_a_new_session(tmp_path: Path) -> None:
@@ -328,6 +329,18 @@ def test_a_self_check_cut_off_by_a_kill_goes_on_and_makes_no_seventh_boot(tmp_pa
     node.kill_after = None
     node.night(anchor=ANCHOR, self_check_days=30)
     assert Counter(str(b.purpose) for b in node.made)["self_check"] == 6
+
+
+def test_a_session_that_another_suite_began_lends_its_anchors_boots_to_no_other_anchor(tmp_path: Path) -> None:
+    node = Simulated(tmp_path, self_check_due=True, releases=("0.30.0",), kill_after=4)
+    with pytest.raises(KilledError):
+        node.night(anchor=ANCHOR, self_check_days=30)
+    for row in node.rows:
+        row["series_id"] = "another cell"
+    node.kill_after = None
+    node.night(anchor=ANCHOR, self_check_days=30)
+    assert node.made[4].purpose is Purpose.ANCHOR
+    assert Counter(str(b.purpose) for b in node.made[4:])["self_check"] == 6
 
 
 def test_what_comes_next_is_announced_only_when_installing_beside_was_asked_for(tmp_path: Path) -> None:

@@ -177,6 +177,9 @@ def test_dry_run_lists_the_boots_by_value_and_starts_nothing(night: Planted) -> 
     assert code == 0
     assert shown["releases"] == ["vllm==0.32.0", "vllm==0.31.0"]
     assert [boot["why"] for boot in shown["boots"]] == ["anchor"] + ["new_release"] * 3 + ["anchor"] * 2, "the session's anchor comes first"
+    assert shown["self_check_boots"] == 0
+    (night.home / "nightly.json").unlink()
+    assert _run(night, "--dry-run")[1]["self_check_boots"] == 6, "never made, so due"
     assert not (night.home / "boots").exists()
 
 

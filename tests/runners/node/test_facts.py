@@ -100,6 +100,13 @@ def test_machine_without_an_id_uses_the_spare_key(machine_id: str) -> None:
     assert node.node_id == hash_key("spare")
 
 
+def test_machine_without_an_id_is_known_by_its_gpu_which_is_in_no_record() -> None:
+    gpu = GpuIdentity("NVIDIA H200", "9.0", uuid="GPU-6b1d")
+    node = read_node(readers=readers("h200", gpu, "k", 16, **{"/etc/machine-id": ""}))
+    assert node.node_id == hash_key("GPU-6b1d")
+    assert "6b1d" not in repr(node)
+
+
 def test_node_id_is_stable_pseudonymous_and_different_for_another_machine() -> None:
     other = readers("gb10", None, "k", 20, **{"/etc/machine-id": "fedcba"})
     ids = {read_node(readers=GB10).node_id, read_node("mine", readers=GB10).node_id, read_node(readers=other).node_id}

@@ -66,6 +66,10 @@ def test_gb10_is_identified_although_half_of_its_questions_are_not_supported() -
     assert opened(GB10).identity() == GpuIdentity("NVIDIA GB10", "12.1", "580.159.03", "13.0", None, 3003)
 
 
+def test_a_gpu_is_told_from_another_one_of_its_kind() -> None:
+    assert opened({**GB10, "nvmlDeviceGetUUID": "GPU-6b1d"}).identity().uuid == "GPU-6b1d"
+
+
 def test_gb10_sample_takes_memory_from_its_processes() -> None:
     assert opened(GB10).sample() == GpuSample(64 * GIB, 19.5, 799, 61.0, 96.0)
 

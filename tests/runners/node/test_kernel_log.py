@@ -80,3 +80,9 @@ def test_hostile_process_name_cannot_bring_escapes_into_the_record() -> None:
     assert "\x1b" not in shown("NVRM: name=\x1b[31mred\nnext")
     assert "\n" not in shown("NVRM: name=\x1b[31mred\nnext")
     assert len(shown("NVRM " * 10_000)) <= 500
+
+
+def test_the_serial_number_of_a_board_is_not_kept() -> None:
+    assert shown("NVRM: GPU Board Serial Number: 1650000000000") == "NVRM: GPU Board Serial Number: [redacted]"
+    uuid = "GPU-01234567-89ab-cdef-0123-456789abcdef"
+    assert shown(f"NVRM: GPU at PCI:0000:00:06: {uuid}") == "NVRM: GPU at PCI:0000:00:06: GPU-[redacted]"

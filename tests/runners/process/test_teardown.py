@@ -184,6 +184,22 @@ def test_memory_that_a_neighbour_took_meanwhile_is_no_leak_of_ours(start: Start,
     assert stop(replace(server, record=record), limits=FAST, machine=machine).clean is clean
 
 
+@pytest.mark.parametrize(("gave_back", "clean"), [(GIB // 2, True), (3 * GIB, False)])
+def test_memory_that_a_neighbour_gave_back_hides_no_leak_of_ours(start: Start, gave_back: int, clean: bool) -> None:
+    server = start("pass")
+    record = replace(server.record, memory_baseline_bytes=10 * GIB, private_baseline_bytes=8 * GIB)
+    machine = replace(QUIET, used_memory=lambda: 10 * GIB, private_memory=lambda: 8 * GIB - gave_back)
+    assert stop(replace(server, record=record), limits=FAST, machine=machine).clean is clean
+
+
+def test_beside_other_runners_memory_is_reported_and_not_judged(start: Start) -> None:
+    server = start("pass")
+    server = replace(server, record=replace(server.record, memory_baseline_bytes=10 * GIB))
+    proof = stop(server, limits=FAST, machine=replace(QUIET, used_memory=lambda: 70 * GIB), judge_memory=False)
+    assert (proof.clean, proof.memory_after_bytes) == (True, 70 * GIB)
+    assert "memory is not judged" in proof.reason
+
+
 def test_memory_that_the_driver_frees_late_is_waited_for(start: Start) -> None:
     server = start("pass")
     falling = iter([60 * GIB, 30 * GIB, 2 * GIB])

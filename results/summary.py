@@ -150,9 +150,9 @@ def _counters(store: Store, run_id: str) -> dict[str, dict[str, float]]:
 
 
 def _memory(run: dict[str, Any]) -> int | None:
-    """Memory the server took: after load minus before launch (M20); None where either was not measured."""
+    """Memory the server took: after load minus before launch (M20); None if unknown, or if others gave back more meanwhile."""
     before, after = run["memory_baseline_bytes"], run["memory_after_load_bytes"]
-    return None if before is None or after is None else max(0, after - before)
+    return after - before if before is not None and after is not None and after > before else None
 
 
 def _spread(samples: list[dict[str, Any]], column: str, concurrency: int | None = None) -> Spread | None:

@@ -110,8 +110,9 @@ SELECT
     g.gate_prompts,
     g.gate_matched,
     g.first_divergence,
-    r.memory_after_load_bytes - r.memory_baseline_bytes AS memory_used_bytes,
-    r.memory_peak_bytes - r.memory_baseline_bytes AS memory_peak_used_bytes,
+    -- null where others gave back more than the server took: what it took is then not known
+    CASE WHEN r.memory_after_load_bytes > r.memory_baseline_bytes THEN r.memory_after_load_bytes - r.memory_baseline_bytes END AS memory_used_bytes,
+    CASE WHEN r.memory_peak_bytes > r.memory_baseline_bytes THEN r.memory_peak_bytes - r.memory_baseline_bytes END AS memory_peak_used_bytes,
     r.memory_after_teardown_bytes - r.memory_baseline_bytes AS memory_leak_bytes,
     c.verified_context_tokens,
     c.failed_context_tokens,

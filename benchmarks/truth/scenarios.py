@@ -85,7 +85,7 @@ _CHAT = {"text_field": "content", "role_chunk": True}
 SCENARIOS: tuple[Scenario, ...] = (
     *_rates(),
     *_streams(),
-    Scenario("streams_64_at_once", 60.0, "first tokens come while the client still sends", streams=64, tokens=128, slow_first_s=0.02),
+    Scenario("streams_64_at_once", 60.0, "first tokens come while the client still sends", streams=64, tokens=128, slow_first_s=0.005),
     Scenario("chunks_of_4", 100.0, "chunks counted as tokens; first chunk holds 4 (M1, M2)", chunk_tokens=(4,), tokens=128),
     Scenario("chunks_of_8_short", 60.0, "first chunk holds a quarter of all tokens (M2)", chunk_tokens=(8,), tokens=96),
     Scenario("chunks_1_to_8", 100.0, "random chunk sizes, as speculative decoding sends them (M1, M2)", chunk_tokens=(1, 2, 3, 5, 8)),

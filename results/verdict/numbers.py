@@ -120,7 +120,7 @@ class _Comparison:
         if not self._reaches_floor(moved):
             return replace(shared, reason=f"{self.metric.name} moved {_percent(moved)}: below the floor of {self.metric.floor:.0%}")
         shared = replace(shared, moved=True)
-        return self._not_rerun(shared, moved) if shared.n_rerun < MIN_BOOTS else self._confirm(shared, moved, effect)
+        return self._not_rerun(shared, moved, effect) if shared.n_rerun < MIN_BOOTS else self._confirm(shared, moved, effect)
 
     def _confirm(self, shared: NumberVerdict, moved: float, pooled: Shift) -> NumberVerdict:
         sign = math.copysign(1.0, moved)
@@ -179,13 +179,17 @@ class _Comparison:
         undecided = replace(shared, verdict=Verdict.INCONCLUSIVE, boots_to_decide=MIN_BOOTS, reason=reason)
         return replace(undecided, interval=None, interval_level=None)  # of one boot a side it would have no width and cover nothing
 
-    def _not_rerun(self, shared: NumberVerdict, moved: float) -> NumberVerdict:
+    def _not_rerun(self, shared: NumberVerdict, moved: float, pooled: Shift) -> NumberVerdict:
+        """The reason names both numbers: the screen's, which asked for more, and the one beside it everywhere (`effect`)."""
         more = self._boots_missing(shared)
         return replace(
             shared,
             verdict=Verdict.INCONCLUSIVE,
             boots_to_decide=max(shared.n_baseline, shared.n_candidate) + more,
-            reason=f"{self.metric.name} moved {_percent(moved)}, not yet confirmed: run {more} more boots of each release, interleaved",
+            reason=(
+                f"{self.metric.name} moved {_percent(pooled.estimate)} (its medians {_percent(moved)}), not yet confirmed: run {more} more "
+                "boots of each release, interleaved"
+            ),
         )
 
     def _boots_missing(self, shared: NumberVerdict) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import httpx
@@ -32,8 +32,8 @@ from runners.coherence.passages import PassageJudge, PassagesDone, Text
 from runners.coherence.plan import EXTRA_TOKENS, RECHECKED, GoldenStep, Via, canary_steps, recheck_steps
 from runners.coherence.steps import Clock, Progress, Question, Silence, Step, StepsDone, run_steps
 from runners.coherence.summary import StepResult, Summary, summarise
-from runners.coherence.transport import Send, http_send
-from runners.engines.base import EngineAdapter, PromptScores
+from runners.coherence.transport import NoAnswer, Refused, Send, http_send
+from runners.engines.base import AnswerError, EngineAdapter, PromptScores
 from runners.server_client import is_loopback
 from suites.canaries.zoo import Canary, GoldenPrompt
 from suites.passages import canary_passages
@@ -41,6 +41,9 @@ from suites.passages import canary_passages
 T = TypeVar("T")
 REQUEST_TIMEOUT_S = 300.0
 """One answer may take this long: the first ones may still compile kernels."""
+_FOREIGN_CHAT = frozenset({"gpt-oss"})
+"""Canaries of families whose chats an engine may encode without asking the model's own tokenizer."""
+_SAYS_FOREIGN = ("out of vocabulary", "error downloading or loading vocab file")
 
 
 @dataclass(frozen=True)
@@ -123,11 +126,33 @@ async def gate(
     """The whole gate over any transport."""
     if target.canary is None:
         return await _model_gate(send, target, adapter, progress, clock, first=None)
-    done = await run_steps(_golden_steps(send, target, adapter, canary_steps(target.canary)), progress, clock)
+    foreign = await _foreign_chat(send, target.model, target.canary)
+    steps = canary_steps(target.canary, chat=foreign is None)
+    done = await run_steps(_golden_steps(send, target, adapter, steps), progress, clock)
     if done.silence is not None:
         return _failure(done, done.silence)
     passages = await _scored(send, target, adapter, canary_texts(target.canary), progress)
-    return _canary_result(target, done, "gate", passages)
+    result = _canary_result(target, done, "gate", passages)
+    return result if foreign is None or isinstance(result, GateFailure) else replace(result, notes=(*result.notes, foreign))
+
+
+async def _foreign_chat(send: Send, model: str, canary: Canary) -> str | None:
+    """A note if the chat endpoint encodes for another model than the one served, so that no chat can be judged; None if it does not.
+
+    vLLM encodes chats of every gpt-oss with openai-harmony, whose ids from 200,000 on a canary of 2,048 does not have (seen: 0.26.0 and
+    0.32.0, HTTP 400 "Token id 200008 is out of vocabulary"), or, without network, fails to load its vocabulary.
+    """
+    if canary.name not in _FOREIGN_CHAT:
+        return None
+    messages = next(prompt.messages for prompt in canary.prompts if prompt.messages)
+    try:
+        await ask_chat(send, model, messages, 1)
+    except Refused as refused:
+        if any(words in refused.said for words in _SAYS_FOREIGN):
+            return f"chat was not judged: the server encodes chats of this family with a vocabulary of its own ({refused.said[:120]})"
+    except (NoAnswer, AnswerError):
+        pass  # the steps ask again and name what is wrong
+    return None
 
 
 async def gate_again(

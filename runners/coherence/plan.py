@@ -46,8 +46,8 @@ class GoldenStep:
     via: Via = Via.IDS
 
 
-def canary_steps(canary: Canary) -> tuple[GoldenStep, ...]:
-    """The steps of the whole gate of a canary."""
+def canary_steps(canary: Canary, *, chat: bool = True) -> tuple[GoldenStep, ...]:
+    """The steps of the whole gate of a canary; `chat` False: without those that go through the chat endpoint."""
     prompts = canary.prompts
     long = tuple(p for p in prompts if len(p.prompt_ids) >= LONG_TOKENS)
     alone = tuple(p for p in prompts if p not in long)[:_ALONE]
@@ -72,7 +72,7 @@ def canary_steps(canary: Canary) -> tuple[GoldenStep, ...]:
         GoldenStep("system_message", 1, with_system[:_WARM], Via.CHAT),
         GoldenStep("streaming", _STREAMED, without_system[:_STREAMED], Via.STREAM),
     )
-    return tuple(step for step in steps if step.prompts)
+    return tuple(step for step in steps if step.prompts and (chat or step.via is Via.IDS))
 
 
 def recheck_steps(canary: Canary) -> tuple[GoldenStep, ...]:

@@ -142,6 +142,13 @@ def weight_formats(name: str) -> tuple[str, ...]:
     return tuple(weight_format for weight_format in WEIGHT_FORMATS if weight_format in recorded)
 
 
+def served_revision(name: str) -> str:
+    """16 hex digits of the digests of all files of the bf16 checkpoint: the `revision` of a canary's recipes. Other weights, another
+    configuration or tokenizer are another revision; goldens and references that were measured anew are not."""
+    recorded = _manifest(_read_verified(name))["checkpoints"]["bf16"]
+    return hashlib.sha256(json.dumps(recorded, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def tracked_file(name: str, file: str) -> bytes | None:
     """The verified content of a tracked file; None if this canary has no such file."""
     return _read_verified(name).get(file)

@@ -21,6 +21,16 @@ def test_a_cell_shows_median_range_and_change_against_the_previous_version(store
     assert (cell.gate_prompts, cell.gate_matched) == (3, 3)
 
 
+def test_memory_that_others_gave_back_is_not_taken_from_what_a_server_took(store: Store, make_boot: MakeBoot) -> None:
+    """A control was said to have taken -0.155 GiB: processes of others had ended while it started."""
+    boot = make_boot(memory_baseline_bytes=9_000, memory_after_load_bytes=8_000, memory_peak_bytes=8_500)
+    store.ingest(boot)
+    assert summarise(store, [boot.run_id])[0].memory_used_bytes is None
+    assert store.query("SELECT memory_used_bytes, memory_peak_used_bytes FROM boots") == [
+        {"memory_used_bytes": None, "memory_peak_used_bytes": None}
+    ]
+
+
 def test_a_newer_version_or_a_fork_build_is_never_the_previous_one(store: Store, make_boot: MakeBoot) -> None:
     for version in ("0.33.0", "0.1.dev21830+gabc"):
         store.ingest(make_boot(version=version))

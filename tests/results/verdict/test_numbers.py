@@ -45,6 +45,8 @@ def test_a_move_without_a_rerun_is_only_detected_and_says_what_would_decide_it()
     judged = judge_numbers(DECODE, side("1", 50, 3, 1), side("2", 45, 3, 2))
     assert (judged.verdict, judged.moved, judged.boots_to_decide) == (Verdict.INCONCLUSIVE, True, 6)
     assert "run 3 more boots of each release, interleaved" in judged.reason
+    assert judged.effect is not None
+    assert f"moved {judged.effect:+.1%} (its medians" in judged.reason  # the number that stands beside the reason
 
 
 def test_the_boots_said_to_decide_do_decide() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -254,6 +255,25 @@ def test_a_path_that_is_not_known_is_judged_by_the_nearest_candidate(server: Fak
     result = passed(run(server, canary, paths=(far, near)))
     assert result.outcome is None
     assert {score.reference for score in result.scores if score.metric == "margin_drift_rms"} == {"bf16 / fp8 / auto"}
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, '{"error":{"message":"Token id 200008 is out of vocabulary","type":"BadRequestError","param":null,"code":400}}'),
+        (500, '{"error":{"message":"error downloading or loading vocab file: failed to download or load vocab file","code":500}}'),
+    ],
+)
+def test_a_server_that_encodes_chats_of_gpt_oss_by_itself_is_judged_by_ids(
+    server: FakeServer, canary: Canary, status: int, said: str
+) -> None:
+    """vLLM 0.26.0 (H200) and 0.32.0 (CPU) answered so, and every ordinary boot of this canary was filed as a crash of the release."""
+    server.refuse = lambda request: Refused(status, said) if request.path == "/v1/chat/completions" else None
+    result = passed(run(server, replace(canary, name="gpt-oss")))
+    assert result.outcome is None
+    assert {step.name for step in result.steps}.isdisjoint({"chat", "system_message", "streaming"})
+    assert any(note.startswith("chat was not judged") for note in result.notes)
+    assert isinstance(run(server, canary), GateFailure)  # any other canary has only its own tokenizer
 
 
 def test_no_reference_of_the_path_is_said(server: FakeServer, canary: Canary) -> None:

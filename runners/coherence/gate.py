@@ -109,10 +109,14 @@ def recheck(target: GateTarget, adapter: EngineAdapter, progress: Progress) -> G
 
 
 def over_http(target: GateTarget, run: Callable[[Send], Awaitable[T]]) -> T:
-    """Run questions against the server at `target.base_url`, to their end."""
+    """Run questions against the server at `target.base_url`, to their end.
+
+    Every request has a connection of its own: a server may close one after an answer, and the next question on it would look like a crash
+    (seen: SGLang 0.5.14 after an HTTP 500 of /tokenize).
+    """
 
     async def connected() -> T:
-        limits = httpx.Limits(max_connections=32, max_keepalive_connections=32)
+        limits = httpx.Limits(max_connections=32, max_keepalive_connections=0)
         trust_env = not is_loopback(target.base_url)
         async with httpx.AsyncClient(base_url=target.base_url, headers=dict(target.headers), trust_env=trust_env, limits=limits) as client:
             return await run(http_send(client, REQUEST_TIMEOUT_S))

@@ -8,7 +8,7 @@ by passing.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -93,11 +93,16 @@ def _bos_by_asking(records: Sequence[CoherenceRecord], bos: str) -> str | None:
 
 
 def _chat_only(gate: Sequence[CoherenceRecord], wrong: Sequence[CoherenceRecord]) -> str | None:
-    """Every answer from ids is right, answers through the chat endpoint are not: the template or its parsers are at fault."""
-    by_ids = [r for r in gate if r.carried_by == _BY_IDS]
-    if wrong and by_ids and all(r.carried_by != _BY_IDS for r in wrong) and all(r.verdict in RIGHT for r in by_ids):
-        return "chat_template"
-    return None
+    """Every answer from ids is right, most of a step through the chat endpoint are not: the template or its parsers are at fault.
+
+    One of many does not show it: swapped nibbles in NVFP4 of a model judged by structure alone gave 1 salad in 20 chat answers and none
+    from ids, and the template was blamed (vLLM 0.26.0 on an H200).
+    """
+    by_chat = Counter(r.step for r in gate if r.carried_by != _BY_IDS)
+    if len(gate) == by_chat.total() or any(r.carried_by == _BY_IDS for r in wrong):
+        return None
+    wrong_in = Counter(r.step for r in wrong)
+    return "chat_template" if any(count > _MOSTLY * by_chat[step] for step, count in wrong_in.items()) else None
 
 
 def _comes_and_goes(records: Iterable[CoherenceRecord]) -> bool:

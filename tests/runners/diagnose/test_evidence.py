@@ -49,6 +49,15 @@ def test_right_by_ids_and_wrong_by_chat_is_the_template() -> None:
     assert evidence_of(records).template == "chat_template"
 
 
+def test_one_salad_among_many_chat_answers_is_not_the_template() -> None:
+    """Nibbles swapped in NVFP4 (vLLM 0.26.0 on an H200), a model judged by structure alone: 1 of 8 plain questions was salad."""
+    by_ids = [record(verdict="pass_structure") for _ in range(30)]
+    chats = [record(step="chat_golden", verdict="pass_structure", carried_by="content") for _ in range(7)]
+    salad = record(step="chat_golden", verdict="token_salad", carried_by="content")
+    assert evidence_of([*by_ids, *chats, salad]).template is None
+    assert evidence_of([*by_ids, *chats, salad, record(step="streaming", carried_by="content")]).template == "chat_template"
+
+
 def test_wrong_by_ids_as_well_is_not_the_template() -> None:
     assert evidence_of([record(), record(step="chat", carried_by="content")]).template is None
 

@@ -32,7 +32,7 @@ def test_it_holds_several_releases_of_both_engines(store: Store) -> None:
 def test_it_holds_a_model_that_makes_no_sense_and_the_same_one_asked_rightly(store: Store) -> None:
     sql = (
         "SELECT r.outcome, d.use_instead FROM runs r LEFT JOIN diagnoses d USING (run_id) "
-        "WHERE r.recipe_name = ? AND r.outcome <> 'interrupted'"
+        "WHERE r.engine = 'vllm' AND r.recipe_name = ? AND r.outcome <> 'interrupted'"
     )
     (broken,) = store.query(sql, ["gemma3-270m-no-bos"])
     assert (broken["outcome"], broken["use_instead"]) == ("incoherent", ["add_special_tokens=true in the request"])

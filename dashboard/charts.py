@@ -117,10 +117,11 @@ def _numbers(chart: HistoryChart) -> list[_Layer]:
     passed = _points(chart)
     x = _x(chart)
     title = f"{chart.title} ({chart.unit})"
-    # Room below the lowest boot for the failures.
+    # Room below the lowest boot for the failures, where no number is: nothing shown here can be below zero.
     scale = {"zero": False, "nice": True, "padding": 30}
+    axis = {"minExtent": _AXIS_WIDTH, "format": ",.4~g", "labelExpr": "datum.value < 0 ? '' : datum.label"}
     some = passed or _claims(chart) or chart.levels or chart.roofline is not None
-    y = _number("value", title=title, scale=scale, axis={"minExtent": _AXIS_WIDTH, "format": ",.4~g"} if some else None)
+    y = _number("value", title=title, scale=scale, axis=axis if some else None)
     layers = _bands(chart, x, y)
     told = _number("value", title=title, format=",.4~g")
     dots = {

@@ -100,7 +100,7 @@ def test_a_checkpoint_that_the_engine_says_it_has_no_kernel_for_is_unsupported_a
 
 def test_a_checkpoint_that_hangs_is_ended_and_the_others_pass(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_FAULT", "hang:moe")
-    monkeypatch.setattr(pool, "LIMITS", pool.Limits(import_s=60, load_s=4, unload_s=2))
+    monkeypatch.setattr(pool, "LIMITS", pool.Limits(import_s=60, load_s=12, unload_s=2))
     done = bench.sweep("moe", "dense")
     assert [r.run.outcome for r in done.results] == [Outcome.HANG, Outcome.PASS, Outcome.HANG]
 

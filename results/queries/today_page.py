@@ -85,7 +85,7 @@ WITH f AS MATERIALIZED (
     LIMIT 200
 ), passing AS (
     SELECT h.engine, h.distribution, h.recipe_name, h.node_id, v.release,
-           arg_max(h.backend_name, coalesce(v.decode_tok_s, 0)) AS backend_name, max(v.decode_tok_s) AS decode_tok_s
+           arg_max(h.backend_name, (coalesce(v.decode_tok_s, 0), h.backend_name)) AS backend_name, max(v.decode_tok_s) AS decode_tok_s
     FROM verdicts v JOIN histories h ON h.history_id = v.history_id
     WHERE v.state = 'pass' AND v.release IN (SELECT release FROM f) AND h.recipe_name IN (SELECT recipe_name FROM f)
     GROUP BY ALL

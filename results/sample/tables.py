@@ -21,13 +21,13 @@ _CANARIES = ("dense", "moe", "gpt-oss", "hybrid")
 
 _BOOTS = """
 WITH counted AS (
-    SELECT *, mode(workload) OVER (PARTITION BY history_id, engine_version) AS timed_as
+    SELECT *, mode(workload ORDER BY workload) OVER (PARTITION BY history_id, engine_version) AS timed_as
     FROM boots
     WHERE purpose IN ('measure', 'anchor', 'confirm') AND outcome NOT IN ('interrupted', 'infrastructure')
 )
 SELECT engine, engine_version, any_value(position) AS position, node_label, recipe_name, backend_name,
     count(*) AS boots, count(*) FILTER (outcome = 'pass') AS passed,
-    arg_min(gate_matched || '/' || gate_prompts, gate_matched - gate_prompts) AS worst_gate,
+    arg_min(gate_matched || '/' || gate_prompts, (gate_matched - gate_prompts, gate_prompts)) AS worst_gate,
     bool_or(launch_bound) AS launch_bound, median(startup_s) AS startup_s, median(gate_s) AS gate_s,
     median(ttft_s) FILTER (workload = timed_as) AS ttft_s, median(decode_tok_s) FILTER (workload = timed_as) AS decode,
     min(decode_tok_s) FILTER (workload = timed_as) AS lowest, max(decode_tok_s) FILTER (workload = timed_as) AS highest

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from results.boot_folder import BootFolder, all_folders
+from results.records import CoherenceRecord
 from results.sample import SAMPLE, sample_store, write_sample
 from results.sample.tables import DOCUMENTS, boots_table, write_tables
 from results.store import Store
 from results.vocabulary import Outcome
-from tests.dashboard.stores import Planned, made, small
+from tests.dashboard.stores import Planned, made, small, write_boot
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +119,16 @@ def test_a_cell_needs_three_boots_to_be_shown_and_a_failure_among_them_counts(tm
     store = made(tmp_path, [one, one, failed, *[dataclasses.replace(one, version="0.31.0")] * 2])
     (row,) = boots_table(store).splitlines()[2:]
     assert row.startswith("| label of spark-1 | vLLM 0.32.0 | gpt-oss-120b | marlin | 2 of 3 pass |")
+
+
+@pytest.mark.parametrize("shortest", (0, 3, 5))
+def test_of_gates_alike_the_shortest_is_shown_whatever_the_order_of_the_boots(shortest: int, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    ids = [write_boot(store, number, Planned()) for number in range(6)]
+    for run_id in ids[:shortest] + ids[shortest + 1 :]:
+        folder = BootFolder(store.boots, run_id)
+        asked = folder.read().of(CoherenceRecord)
+        folder.append([dataclasses.replace(asked[0], prompt_name="one more")])
+    store.rebuild()
+    (row,) = boots_table(store).splitlines()[2:]
+    assert "| 6 pass | 3/3 |" in row

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runners.coherence.transport import Refused, Send
-from runners.engines.answers import at, is_nonfinite, listed, margin_of, text_at, token_ids_at, without_logprobs
+from runners.engines.answers import at, is_nonfinite, listed, margin_of, text_at, without_logprobs
 from runners.engines.base import EngineAdapter, GreedyAnswer, HttpRequest, PromptScores
 
 TEXT_FIELDS = ("content", "reasoning", "reasoning_content")
@@ -160,9 +160,3 @@ def _with_logprobs(logprobs: Any) -> ChatAnswer:
         if bad is None and any(map(is_nonfinite, (at(entry, "logprob"), *best))):
             bad = i
     return replace(_NOTHING, tokens=tuple(tokens), margins=tuple(margins), first_nonfinite=bad)
-
-
-async def tokenize(send: Send, model: str, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-    """Ids of `text` from the server's own tokenizer (POST /tokenize, the same in both engines). Raises Refused, NoAnswer or AnswerError."""
-    body = {"model": model, "prompt": text, "add_special_tokens": add_special_tokens}
-    return token_ids_at(await send(HttpRequest("/tokenize", body)), "tokens")

@@ -1,8 +1,9 @@
 """The questions for a real model, which has no golden answers.
 
 Trap: a raw prompt sent as text gets a BOS token on one engine and two on another, and a missing one turns a small model's answer into a
-loop that looks like a broken kernel. Rule: raw prompts are tokenised by the server with the BOS token stated, and sent as ids; a server
-that cannot tokenise, has no chat template or refuses a system message is asked what it can answer, and what was left out is noted.
+loop that looks like a broken kernel. Rule: raw prompts are tokenised by the server (`runners.coherence.tokenizing`) with the BOS token
+stated, and sent as ids; a server that cannot tokenise, has no chat template or refuses a system message is asked what it can answer, and
+what was left out is noted.
 
 The steps change one thing at a time, as those of a canary do (`runners.coherence.plan`).
 """
@@ -12,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from runners.coherence.asking import ask_chat, ask_chat_stream, ask_greedy, tokenize
+from runners.coherence.asking import ask_chat, ask_chat_stream, ask_greedy
 from runners.coherence.determinism import CONCURRENCY, REPEAT_ALONE, REPEAT_TOGETHER, REPEATS
 from runners.coherence.judging import Judge, Judged
 from runners.coherence.passages import Text
 from runners.coherence.steps import Question, Silence, Step
+from runners.coherence.tokenizing import Tokenizer
 from runners.coherence.transport import NoAnswer, Refused, Send
 from runners.engines.base import AnswerError, EngineAdapter
 from suites.passages import PASSAGES
@@ -47,6 +49,7 @@ class Prepared:
 class _Known:
     """What the server's tokenizer made of the raw prompts and passages, and which chat prompts it takes."""
 
+    tokenizer: Tokenizer
     ids: dict[str, tuple[int, ...]] = field(default_factory=dict)
     texts: list[Text] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -67,7 +70,7 @@ class ModelQuestions:
 
     async def prepare(self, first: int | None = None) -> Prepared | Silence:
         """All steps, or one step with the `first` prompts (the recheck). Silence if the server answers nothing at all."""
-        known = _Known()
+        known = _Known(Tokenizer(self.send, self.adapter, self.model))
         try:
             await self._tokenised(known, short_only=first is not None)
             await self._chat_refusals(known)
@@ -136,10 +139,12 @@ class ModelQuestions:
         try:
             for prompt in MODEL_PROMPTS:
                 if prompt.text is not None:
-                    known.ids[prompt.name] = await self._ids(prompt.text, special)
+                    known.ids[prompt.name] = await known.tokenizer.ids(prompt.text, add_special_tokens=special)
+            if known.tokenizer.refusal is not None:
+                known.notes.append(f"/tokenize answered {known.tokenizer.refusal}: token ids of texts were read from other answers")
             if short_only:
                 return
-            known.texts = [Text(passage.name, await self._ids(passage.text, special)) for passage in PASSAGES]
+            known.texts = [Text(p.name, await known.tokenizer.ids(p.text, add_special_tokens=special)) for p in PASSAGES]
             await self._long_prompt(known, special)
         except Refused as refused:
             known.ids.clear()
@@ -148,15 +153,12 @@ class ModelQuestions:
 
     async def _long_prompt(self, known: _Known, special: bool) -> None:
         room = min((self.context or 0) - _CONTEXT_LEFT, LONGEST_PROMPT)
-        question = await self._ids(LONG_QUESTION, False)
+        question = await known.tokenizer.ids(LONG_QUESTION, add_special_tokens=False)
         if room < 2 * len(known.ids.get("raw_long", ())) or room <= len(question):
             known.notes.append(f"no prompt past the chunked-prefill size was asked: the context holds {self.context or 'unknown'} tokens")
             return
-        text = await self._ids(long_text(room // _TOKENS_PER_DAY), special)
+        text = await known.tokenizer.ids(long_text(room // _TOKENS_PER_DAY), add_special_tokens=special)
         known.ids[LONG_NAME] = (*text[: room - len(question)], *question)
-
-    async def _ids(self, text: str, special: bool) -> tuple[int, ...]:
-        return await tokenize(self.send, self.model, text, add_special_tokens=special)
 
     async def _chat_refusals(self, known: _Known) -> None:
         """Whether chat prompts, and such with a system message, can be asked. A recipe without BOS asks none: a template would add it."""

@@ -21,7 +21,7 @@ def verify(boot: Boot) -> None:
     def keep(record: ContextRecord) -> None:
         boot.recorder.append([record])
 
-    result = verify_context(boot.target, plan, keep, boot.progress)
+    result = verify_context(boot.target, boot.adapter, plan, keep, boot.progress)
     if result.failure is not None:
         raise server_failure(boot, f"context: {result.stopped}", is_hang=result.is_hang)
     if result.stopped is not None:

@@ -11,15 +11,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import httpx
 
 from results.records import ContextRecord
 from results.redact import plain
-from runners.coherence.asking import tokenize
+from runners.coherence.tokenizing import Tokenizer
 from runners.coherence.transport import NoAnswer, Refused, http_send
 from runners.context.passages import QUESTION, depths_up_to, filler_texts, opening, pass_code, recalls
-from runners.engines.base import AnswerError
+from runners.engines.base import AnswerError, EngineAdapter
 from runners.rates import rates_of
 from runners.request_fields import timed_body
 from runners.sse import RawStream, iter_events, json_or_none, read_trace
@@ -81,20 +82,27 @@ class _Question:
 
 def verify_context(
     target: Target,
+    adapter: EngineAdapter,
     plan: ContextPlan,
     on_record: Callable[[ContextRecord], None] = lambda record: None,
     say: Callable[[str], None] = lambda text: None,
     clock: Clock = time.perf_counter,
 ) -> ContextResult:
     """Find the deepest recalled context. Never raises for anything the server does."""
-    return asyncio.run(_Search(target, plan, on_record, say, clock).run())
+    return asyncio.run(_Search(target, adapter, plan, on_record, say, clock).run())
 
 
 class _Search:
     def __init__(
-        self, target: Target, plan: ContextPlan, on_record: Callable[[ContextRecord], None], say: Callable[[str], None], clock: Clock
+        self,
+        target: Target,
+        adapter: EngineAdapter,
+        plan: ContextPlan,
+        on_record: Callable[[ContextRecord], None],
+        say: Callable[[str], None],
+        clock: Clock,
     ) -> None:
-        self.target, self.plan, self.on_record, self.say, self.clock = target, plan, on_record, say, clock
+        self.target, self.adapter, self.plan, self.on_record, self.say, self.clock = target, adapter, plan, on_record, say, clock
         self.records: list[ContextRecord] = []
 
     async def run(self) -> ContextResult:
@@ -102,15 +110,16 @@ class _Search:
             if self.plan.canary is not None:
                 questions = recall_questions(self.plan.canary, self.plan.wanted, self.plan.limit_tokens)
                 return await self._ask_all(client, [_ready(question) for question in questions])
+            tokenizer = Tokenizer(http_send(client, _TOKENIZE_TIMEOUT_S), self.adapter, self.target.model)
             try:
-                passage = await Passage.read(client, self.target.model)
+                passage = await Passage.read(tokenizer)
             except (Refused, AnswerError) as error:
                 return ContextResult((), f"the server does not tokenize, so that no depth is known: {plain(str(error), 300)}")
             except NoAnswer as error:
                 return ContextResult((), f"the tokenizer gave no answer: {plain(str(error), 300)}")
             most = self.plan.limit_tokens - passage.around - ANSWER_TOKENS
             depths = depths_up_to(self.plan.wanted, most)
-            return await self._ask_all(client, [_later(passage, client, self.target.model, self.plan.run_id, d) for d in depths])
+            return await self._ask_all(client, [partial(passage.at, self.plan.run_id, d) for d in depths])
 
     async def _ask_all(self, client: httpx.AsyncClient, questions: Sequence[Callable[[], Awaitable[_Question]]]) -> ContextResult:
         for make in questions:
@@ -157,40 +166,35 @@ class _Search:
 class Passage:
     """Token ids of what surrounds a passage and, as far as asked for, of its filler."""
 
+    tokenizer: Tokenizer
     around: int
     question: tuple[int, ...]
     _filler: list[int] = field(default_factory=list)
     _texts: Iterator[str] = field(default_factory=filler_texts)
 
     @classmethod
-    async def read(cls, client: httpx.AsyncClient, model: str) -> Passage:
+    async def read(cls, tokenizer: Tokenizer) -> Passage:
         """Tokenize what is the same for every depth. Raises Refused, NoAnswer or AnswerError."""
-        send = http_send(client, _TOKENIZE_TIMEOUT_S)
-        question = await tokenize(send, model, QUESTION, add_special_tokens=False)
-        longest = await tokenize(send, model, opening("crimson-trumpet-888"), add_special_tokens=True)
-        return cls(len(question) + len(longest) + _SPARE_TOKENS, question)
+        question = await tokenizer.ids(QUESTION, add_special_tokens=False)
+        longest = await tokenizer.ids(opening("crimson-trumpet-888"), add_special_tokens=True)
+        return cls(tokenizer, len(question) + len(longest) + _SPARE_TOKENS, question)
 
-    async def at(self, client: httpx.AsyncClient, model: str, run_id: str, depth: int) -> _Question:
+    async def at(self, run_id: str, depth: int) -> _Question:
         """The question whose fact lies `depth` tokens before its end. Raises Refused, NoAnswer or AnswerError."""
-        send = http_send(client, _TOKENIZE_TIMEOUT_S)
         code = pass_code(run_id, depth)
-        fact = await tokenize(send, model, opening(code), add_special_tokens=True)
+        fact = await self.tokenizer.ids(opening(code), add_special_tokens=True)
         between = depth - len(self.question)
         while len(self._filler) < between:
             text = next(self._texts, None)
             if text is None:
                 raise AnswerError(f"the filler has only {len(self._filler)} tokens")
-            self._filler += await tokenize(send, model, text, add_special_tokens=False)
+            self._filler += await self.tokenizer.ids(text, add_special_tokens=False)
         prompt = (*fact, *self._filler[: max(0, between)], *self.question)
         return _Question(NEEDLE, depth, prompt, ANSWER_TOKENS, lambda text: recalls(text, code), code)
 
 
 _SPARE_TOKENS = 8
 """Pass codes differ in their number of tokens."""
-
-
-def _later(passage: Passage, client: httpx.AsyncClient, model: str, run_id: str, depth: int) -> Callable[[], Awaitable[_Question]]:
-    return lambda: passage.at(client, model, run_id, depth)
 
 
 def _ready(question: _Question) -> Callable[[], Awaitable[_Question]]:

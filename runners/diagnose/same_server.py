@@ -11,19 +11,17 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-import httpx
-
 from results.records import CoherenceRecord
 from runners.boot import Boot
-from runners.coherence.asking import ask_greedy, tokenize
-from runners.coherence.gate import REQUEST_TIMEOUT_S, GateTarget
+from runners.coherence.asking import ask_greedy
+from runners.coherence.gate import GateTarget, over_http
 from runners.coherence.judging import RIGHT, Judge, Judged
 from runners.coherence.plan import EXTRA_TOKENS
 from runners.coherence.steps import Question, Step, run_steps
-from runners.coherence.transport import NoAnswer, Refused, Send, http_send
+from runners.coherence.tokenizing import Tokenizer
+from runners.coherence.transport import NoAnswer, Refused, Send
 from runners.diagnose.evidence import ALONE, TOGETHER, WITH_BOS, WITHOUT_BOS
 from runners.engines.base import AnswerError, EngineAdapter
-from runners.server_client import is_loopback
 from suites.canaries.zoo import Canary, GoldenPrompt
 from suites.prompts import MODEL_PROMPTS, ModelPrompt
 
@@ -36,20 +34,17 @@ def ask_again(boot: Boot) -> None:
     """Ask, and append what came to the boot's records. What could not be asked is a warning of the boot."""
     wrong = [r for r in boot.recorder.folder.read().of(CoherenceRecord) if r.verdict not in RIGHT and r.carried_by == "output_ids"]
     try:
-        asyncio.run(asyncio.wait_for(_ask(boot, boot.gate_target(), wrong), LONGEST_S))
+        target = boot.gate_target()
+        over_http(target, lambda send: asyncio.wait_for(_ask(send, boot, target, wrong), LONGEST_S))
     except TimeoutError:
         boot.recorder.warn(f"the questions after the failed gate were given up after {LONGEST_S:.0f} s")
     except (Refused, NoAnswer, AnswerError) as error:
         boot.recorder.warn(f"the questions after the failed gate could not be asked: {error}")
 
 
-async def _ask(boot: Boot, target: GateTarget, wrong: Sequence[CoherenceRecord]) -> None:
-    async with httpx.AsyncClient(
-        base_url=target.base_url, headers=dict(target.headers), trust_env=not is_loopback(target.base_url)
-    ) as client:
-        send = http_send(client, min(REQUEST_TIMEOUT_S, LONGEST_S))
-        steps = await steps_for(send, target, boot.adapter, wrong)
-        done = await run_steps(steps, boot.progress, time.monotonic)
+async def _ask(send: Send, boot: Boot, target: GateTarget, wrong: Sequence[CoherenceRecord]) -> None:
+    steps = await steps_for(send, target, boot.adapter, wrong)
+    done = await run_steps(steps, boot.progress, time.monotonic)
     boot.recorder.append([judged.record for judged in done.judged])
     if done.silence is not None:
         boot.recorder.warn(f"after the failed gate: {done.silence.reason}")
@@ -94,8 +89,10 @@ async def _model_steps(send: Send, target: GateTarget, adapter: EngineAdapter, w
     prompts = [p for p in MODEL_PROMPTS if p.text is not None and p.name in names][:MOST_PROMPTS]
     judge = Judge(target.run_id)
 
+    tokenizer = Tokenizer(send, adapter, target.model)
+
     async def ids_of(*, bos: bool) -> dict[str, tuple[int, ...]]:
-        return {p.name: await tokenize(send, target.model, p.text or "", add_special_tokens=bos) for p in prompts}
+        return {p.name: await tokenizer.ids(p.text or "", add_special_tokens=bos) for p in prompts}
 
     def asking(prompt: ModelPrompt, ids: tuple[int, ...]) -> Ask:
         def question(step: str) -> Question:

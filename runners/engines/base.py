@@ -131,6 +131,14 @@ class EngineAdapter(Protocol):
         """Read the answer to `score_request` for a text of `tokens` tokens; raises AnswerError on anything else a server may send."""
         ...
 
+    def text_request(self, model: str, text: str) -> HttpRequest | None:
+        """A text whose answer tells its token ids, where `/tokenize` does not; None if this engine has no such request."""
+        ...
+
+    def read_text_ids(self, answer: Any) -> tuple[int, ...]:
+        """The ids of the text of `text_request`, with those that the engine put before it; raises AnswerError for anything else."""
+        ...
+
     def generated_tokens(self, metrics_text: str) -> int | None:
         """The engine's own counter of generated tokens from a Prometheus page, summed over labels; None if it has none."""
         ...

@@ -86,6 +86,14 @@ class LlamacppAdapter:
         """Never asked for."""
         raise AnswerError("this engine scores no prompts")
 
+    def text_request(self, model: str, text: str) -> HttpRequest | None:
+        """None: `/tokenize` is there in all builds read."""
+        return None
+
+    def read_text_ids(self, answer: Any) -> tuple[int, ...]:
+        """Never asked for."""
+        raise AnswerError("this engine tells the ids of a text in its endpoint only")
+
     def generated_tokens(self, metrics_text: str) -> int | None:
         """`llamacpp:tokens_predicted_total`; the page exists only with `--metrics`."""
         return counter_total(metrics_text, "llamacpp:tokens_predicted")

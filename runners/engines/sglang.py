@@ -109,6 +109,15 @@ class SglangAdapter:
             raise AnswerError(f"{len(own)} log-probabilities of the prompt, but {len(best)} lists of the best")
         return prompt_scores(tokens, [(value, None if top is None else value == top) for value, top in zip(own, best, strict=True)])
 
+    def text_request(self, model: str, text: str) -> HttpRequest | None:
+        """`return_prompt_token_ids`, from 0.5.14 on; older releases answer without them."""
+        body = {"text": text, "sampling_params": {"temperature": 0, "max_new_tokens": 1}, "return_prompt_token_ids": True}
+        return HttpRequest("/generate", body)
+
+    def read_text_ids(self, answer: Any) -> tuple[int, ...]:
+        """`prompt_token_ids`, BOS included where the tokenizer puts one first (recorded from 0.5.14)."""
+        return token_ids_at(answer, "prompt_token_ids")
+
     def generated_tokens(self, metrics_text: str) -> int | None:
         """`sglang:generation_tokens_total`; 0.5.23 splits it by the label is_streaming."""
         return counter_total(metrics_text, "sglang:generation_tokens")

@@ -115,6 +115,14 @@ class VllmAdapter:
         entries = listed(at(answer, "choices", 0, "prompt_logprobs"))
         return prompt_scores(tokens, [_scored(entry) for entry in entries])
 
+    def text_request(self, model: str, text: str) -> HttpRequest | None:
+        """None: `/tokenize` is there in all versions read."""
+        return None
+
+    def read_text_ids(self, answer: Any) -> tuple[int, ...]:
+        """Never asked for."""
+        raise AnswerError("this engine tells the ids of a text in its endpoint only")
+
     def generated_tokens(self, metrics_text: str) -> int | None:
         """`vllm:generation_tokens_total`, in all versions read."""
         return counter_total(metrics_text, "vllm:generation_tokens")

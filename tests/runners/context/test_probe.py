@@ -11,6 +11,7 @@ import pytest
 
 from results.records import ContextRecord
 from runners.context.probe import ANSWER_TOKENS, ContextPlan, ContextResult, verify_context
+from runners.engines.registry import adapter_for
 from runners.request_fields import TIMED_FIELDS
 from runners.stream import StreamPolicy, Target
 from suites.canaries import zoo
@@ -77,7 +78,9 @@ def search(engine: Engine, *, wanted: tuple[int, ...] = (1_024, 4_096, 16_384), 
     policy = StreamPolicy(first_byte_s=1_800.0, idle_s=120.0, total_s=3_600.0)
     plan = ContextPlan("20261130T130501Z-1f00ab42", wanted, limit, FIELDS, CANARY if canary else None, policy)
     with virtual_time() as time:
-        result = verify_context(Target("http://127.0.0.1:1", "m", transport=engine), plan, rows.append, clock=time.clock)
+        result = verify_context(
+            Target("http://127.0.0.1:1", "m", transport=engine), adapter_for("vllm"), plan, rows.append, clock=time.clock
+        )
     assert rows == list(result.records), "every row is handed out as it is made"
     return result
 

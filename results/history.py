@@ -22,7 +22,7 @@ from results.engine_versions import releases_of
 from results.series import series_key
 from results.verdict.cell import ReleaseVerdict
 from results.verdict.facts import NO_RELEASE, BootFact, CellHistory, Exclusion, NodeState
-from results.verdict.metrics import series_name
+from results.verdict.metrics import RECALLED_ALL, series_name
 from results.vocabulary import Outcome, Purpose
 
 Row = dict[str, Any]
@@ -55,7 +55,7 @@ SELECT
     r.history_id, r.run_id, r.session_id, r.engine, r.engine_version, r.distribution, r.recipe_name, r.backend_name, r.node_id,
     r.recipe_id, r.protocol_version, r.started_at, r.finished_at, r.outcome, coalesce(s.void, false) AS void,
     n.driver_version, n.kernel, n.firmware, n.sm_clock_cap_mhz, f.health, f.throttled, f.decode_tok_s, f.ttft_s, f.aggregate_tok_s,
-    f.launch_bound, {", ".join(("r." if name in _OF_THE_RUN else "f.") + name for name in _OF_THE_BOOT)}
+    f.launch_bound, f.failed_context_tokens, {", ".join(("r." if name in _OF_THE_RUN else "f.") + name for name in _OF_THE_BOOT)}
 FROM runs r
 JOIN (SELECT unnest($histories) AS history_id, unnest($since) AS since) w ON w.history_id = r.history_id
 LEFT JOIN boot_facts f ON f.run_id = r.run_id
@@ -178,7 +178,11 @@ def _fact(
     if boot["health"] == "void":
         counts[Exclusion.NODE_NOT_FIT] += len(metrics)
         metrics = {}
-    flags = {"node_suspect": boot["health"] == "suspect", "throttled": bool(boot["throttled"])}
+    flags = {
+        "node_suspect": boot["health"] == "suspect",
+        "throttled": bool(boot["throttled"]),
+        RECALLED_ALL: boot["verified_context_tokens"] is not None and boot["failed_context_tokens"] is None,
+    }
     return BootFact(
         run_id=boot["run_id"],
         release=release_of.get(boot["engine_version"], boot["engine_version"]),

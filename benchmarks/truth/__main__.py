@@ -13,12 +13,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmarks.truth import report
 from benchmarks.truth.accuracy import Row, compare, compare_peer
-from benchmarks.truth.cost import Cost, cost_of, profile, sparkproof_as_peer
+from benchmarks.truth.cost import Cost, another_turn, profile, sparkproof_as_peer, with_capacity
 from benchmarks.truth.ours import PROMPT_TOKENS, measure_scenario
 from benchmarks.truth.peer_environments import default_folder, make_environment, newest_vllm
 from benchmarks.truth.peers import TOOLS, Peer, find_peers, run_peer
@@ -76,7 +77,9 @@ def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
     scenarios = () if arguments.no_accuracy else chosen(arguments.only, arguments.quick)
     peers, missing = peers_of(arguments, say)
     repeats = 2 if arguments.quick else 3
-    rows, costs, parts, load = list[Row](), list[Cost](), list[tuple[str, float]](), os.getloadavg()[0]
+    rows, parts, load = list[Row](), list[tuple[str, float]](), os.getloadavg()[0]
+    tools = () if arguments.no_cost else (sparkproof_as_peer(_revision()), *peers)
+    costs = {tool.name: Cost(tool.name, ()) for tool in tools}
     raised = arguments.realtime and raise_this_process()
     tokenizer = materialise("dense", "bf16", arguments.scratch)
     with truth_server() as server:
@@ -92,7 +95,7 @@ def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
                 "clients_realtime": raised or os.sched_getscheduler(0) != os.SCHED_OTHER,
                 "missing": list(missing),
             }
-            result = report.result_of(rows, costs, parts, about)
+            result = report.result_of(rows, tuple(costs.values()), parts, about)
             if arguments.keep:
                 report.write(result, arguments.keep)
             return result
@@ -104,10 +107,14 @@ def run(arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
                 say(f"{scenario.name}: {peer.name}")
                 rows.append(measure_peer(server, peer, scenario, repeats, tokenizer, realtime=raised))
             so_far()
-        if not arguments.no_cost:
-            for peer in (sparkproof_as_peer(_revision()), *peers):
-                costs.append(cost_of(peer, server, tokenizer, say, realtime=raised))
-                so_far()
+        for turn, tool in product(range(arguments.turns), tools):
+            say(f"cost, turn {turn + 1} of {arguments.turns}: {tool.name}")
+            costs[tool.name] = another_turn(costs[tool.name], tool, server, tokenizer, realtime=raised)
+            so_far()
+        for tool in tools:
+            costs[tool.name] = with_capacity(costs[tool.name], tool, server, tokenizer, say, realtime=raised)
+            so_far()
+        if tools:
             parts = profile(server)
         return so_far()
 
@@ -134,6 +141,7 @@ def main() -> int:
     )
     parser.add_argument("--vllm-python", type=Path, help="Python of an environment with vLLM, for `vllm bench serve`; else the newest made")
     parser.add_argument("--no-cost", action="store_true", help="accuracy only")
+    parser.add_argument("--turns", type=int, default=3, help="how often the cost of every tool is measured, all tools in turns (3)")
     parser.add_argument("--no-accuracy", action="store_true", help="cost only")
     parser.add_argument(
         "--scratch", type=Path, default=Path.home() / ".cache" / "sparkproof" / "canaries", help="where the canary is laid out"

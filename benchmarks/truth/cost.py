@@ -1,7 +1,8 @@
 """What a client costs, and how much it can take: every tool in a process of its own on the same streams.
 
 Trap: the CPU seconds of a run are mostly imports, tokenizers and prompts. Rule: two runs that differ only in how many streams they time;
-the difference of their CPU seconds over the difference of their tokens is what a token costs. Capacity is found by raising the rate of 16
+the difference of their CPU seconds over the difference of their tokens is what a token costs, measured of all tools in turns, because the
+seconds that a start takes move by as much. Capacity is found by raising the rate of 16
 streams until a decode rate is off by more than 1 %, or the truth server itself cannot keep its rate. A client that is not run for a while
 reads several chunks at once, which is cheaper: on a busy machine the costs of two tools are comparable only with `--realtime`.
 """
@@ -13,7 +14,7 @@ import json
 import pstats
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from benchmarks.truth.accuracy import PeerSaid, compare_peer
@@ -32,15 +33,15 @@ _FEW, _MANY = 1, 12
 
 @dataclass(frozen=True)
 class Cost:
-    """`cpu_s_per_1000`: client CPU seconds per 1,000 tokens. `keeps_up_tok_s`: the highest total rate whose worst decode rate was right
-    within 1 %, `stopped_by` why it went no higher. `lag_share`: Sparkproof's own measure at that rate, 90th percentile of the lag over the
-    median ITL.
+    """`cpu_s_per_1000`: client CPU seconds per 1,000 tokens, one number a turn that had one. `keeps_up_tok_s`: the highest total rate whose
+    worst decode rate was right within 1 %, `stopped_by` why it went no higher. `lag_share`: Sparkproof's own measure at that rate, 90th
+    percentile of the lag over the median ITL.
     """
 
     tool: str
-    cpu_s_per_1000: float | None
-    keeps_up_tok_s: float | None
-    stopped_by: str
+    cpu_s_per_1000: Sequence[float]
+    keeps_up_tok_s: float | None = None
+    stopped_by: str = "not tried"
     lag_share: float | None = None
 
 
@@ -68,12 +69,15 @@ def _read_ours(job: Job) -> PeerSaid:
     return PeerSaid(job.requests, decode, ttft, prefill, failed=job.requests - len(said), lag_share=lag)
 
 
-def cost_of(peer: Peer, server: RunningTruth, tokenizer: Path, say: Callable[[str], None], *, realtime: bool) -> Cost:
-    """Both numbers of one tool."""
-    say(f"cost: {peer.name}")
+def another_turn(cost: Cost, peer: Peer, server: RunningTruth, tokenizer: Path, *, realtime: bool) -> Cost:
+    """With what a token costs this time; unchanged if no tokens came."""
     few, many = (_cpu_and_tokens(peer, server, tokenizer, batches, realtime=realtime) for batches in (_FEW, _MANY))
     tokens = many[1] - few[1]
-    per_1000 = (many[0] - few[0]) / tokens * 1000 if tokens > 0 else None
+    return replace(cost, cpu_s_per_1000=(*cost.cpu_s_per_1000, (many[0] - few[0]) / tokens * 1000)) if tokens > 0 else cost
+
+
+def with_capacity(cost: Cost, peer: Peer, server: RunningTruth, tokenizer: Path, say: Callable[[str], None], *, realtime: bool) -> Cost:
+    """With the rate up to which the tool keeps up."""
     reached, lag, stopped = None, None, "the steps end here"
     for rate in STEPS_TOK_S:
         say(f"capacity: {peer.name} at {STREAMS} x {rate} tok/s")
@@ -86,7 +90,7 @@ def cost_of(peer: Peer, server: RunningTruth, tokenizer: Path, say: Callable[[st
             stopped = why
             break
         reached, lag = float(rate * STREAMS), said.lag_share
-    return Cost(peer.name, per_1000, reached, stopped, lag)
+    return replace(cost, keeps_up_tok_s=reached, stopped_by=stopped, lag_share=lag)
 
 
 def _cpu_and_tokens(peer: Peer, server: RunningTruth, tokenizer: Path, batches: int, *, realtime: bool) -> tuple[float, int]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.truth.accuracy import Row
@@ -54,10 +55,11 @@ def verdict_table(rows: Sequence[Row]) -> str:
 
 
 def cost_table(costs: Sequence[Cost]) -> str:
-    """What each tool costs and takes."""
+    """What each tool costs (median of its turns and their range) and takes."""
     lines = ["| tool | client CPU s per 1,000 tokens | keeps up to, tok/s | what stopped it |", "|---|---|---|---|"]
     for cost in costs:
-        per = "unknown" if cost.cpu_s_per_1000 is None else f"{cost.cpu_s_per_1000:.3f}"
+        turns = sorted(cost.cpu_s_per_1000)
+        per = f"{median(turns):.3f}" + (f" ({turns[0]:.3f} to {turns[-1]:.3f})" if len(turns) > 1 else "") if turns else "unknown"
         reached = "none of the steps" if cost.keeps_up_tok_s is None else f"{cost.keeps_up_tok_s:,.0f}"
         lag = f"; lag {cost.lag_share:.1%} of ITL" if cost.lag_share is not None else ""
         lines.append(f"| {cost.tool} | {per} | {reached}{lag} | {cost.stopped_by} |")

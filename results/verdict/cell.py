@@ -10,6 +10,7 @@ release), in a session that takes turns between the two releases. So boots that 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from results.verdict.facts import AdmittedHistory, BootFact, CellHistory, Exclusion, NodeState, SeriesKey, admit, parse_time
-from results.verdict.metrics import metric_of
+from results.verdict.metrics import RECALLED_ALL, Metric, metric_of
 from results.verdict.numbers import MIN_BOOTS, NumberVerdict, Side, judge_numbers
 from results.verdict.outcomes import ReleaseOutcome, judge_outcomes
 from results.verdict.words import NO_EVIDENCE, Verdict
@@ -157,10 +158,23 @@ def _judge_number(
         return _confounded(name, before, release, baseline, candidate)
     old = [boot for boot in baseline if boot.node_state == state]
     new = [boot for boot in candidate if boot.node_state == state]
-    old_side, new_side, turns_warning = _sides(name, before, release, old, new)
-    verdict = judge_numbers(metric_of(name), old_side, new_side, level.get(state, ()))
+    metric = metric_of(name)
+    bound, bound_warning = _common_bound(metric, name, [*old, *new])
+    old_side, new_side, turns_warning = _sides(name, before, release, old, new, bound)
+    verdict = judge_numbers(metric, old_side, new_side, [min(value, bound) for value in level.get(state, ())])
     left_out = len(baseline) - len(old) + len(candidate) - len(new)
-    return replace(verdict, warnings=(*verdict.warnings, *turns_warning, *_state_warnings(state, left_out, [*old, *new])))
+    warnings = (*verdict.warnings, *turns_warning, *bound_warning, *_state_warnings(state, left_out, [*old, *new]))
+    return replace(verdict, warnings=warnings)
+
+
+def _common_bound(metric: Metric, name: str, boots: Sequence[BootFact]) -> tuple[float, tuple[str, ...]]:
+    """The smallest value of these boots that is only a lower bound (infinite: none is), and a warning if there are values above it.
+
+    A boot that was asked less deep than another, and recalled it all, knows nothing of what lies beyond.
+    """
+    bound = min((boot.metrics[name] for boot in boots if metric.at_least in boot.flags), default=math.inf) if metric.at_least else math.inf
+    beyond = any(boot.metrics[name] > bound for boot in boots)
+    return bound, (f"compared up to {bound:,.0f}: a boot of them was asked no more",) if beyond else ()
 
 
 def _common_state(baseline: Sequence[BootFact], candidate: Sequence[BootFact]) -> NodeState | None:
@@ -187,10 +201,15 @@ def _confounded(name: str, before: str, release: str, baseline: Sequence[BootFac
     )
 
 
-def _sides(name: str, before: str, release: str, old: Sequence[BootFact], new: Sequence[BootFact]) -> tuple[Side, Side, tuple[str, ...]]:
-    """Split the boots of both releases into record and interleaved re-run; a warning names a session that did not take turns."""
+def _sides(
+    name: str, before: str, release: str, old: Sequence[BootFact], new: Sequence[BootFact], bound: float
+) -> tuple[Side, Side, tuple[str, ...]]:
+    """Split the boots of both releases into record and interleaved re-run; a warning names a session that did not take turns.
+
+    No value counts for more than `bound`.
+    """
     rerun, warnings = _reruns(tuple(map(_turn, old)), tuple(map(_turn, new)))
-    return _side(name, before, old, rerun), _side(name, release, new, rerun), warnings
+    return _side(name, before, old, rerun, bound), _side(name, release, new, rerun, bound), warnings
 
 
 _Turn = tuple[str, str, str]
@@ -225,11 +244,11 @@ def _after_the_question(old: Sequence[_Turn], new: Sequence[_Turn]) -> list[tupl
     return list(sessions.items())
 
 
-def _side(name: str, release: str, boots: Sequence[BootFact], rerun: frozenset[str]) -> Side:
+def _side(name: str, release: str, boots: Sequence[BootFact], rerun: frozenset[str], bound: float) -> Side:
     return Side(
         release,
-        record=tuple(boot.metrics[name] for boot in boots if boot.run_id not in rerun),
-        rerun=tuple(boot.metrics[name] for boot in boots if boot.run_id in rerun),
+        record=tuple(min(boot.metrics[name], bound) for boot in boots if boot.run_id not in rerun),
+        rerun=tuple(min(boot.metrics[name], bound) for boot in boots if boot.run_id in rerun),
     )
 
 
@@ -239,6 +258,6 @@ def _state_warnings(state: NodeState, left_out: int, boots: Sequence[BootFact]) 
         warnings.append(f"{left_out} boots under another node state were left out")
     if unknown := state.unknown():
         warnings.append(f"not known on either side: {', '.join(unknown)}")
-    for flag, number in sorted(Counter(flag for boot in boots if boot.flags for flag in boot.flags).items()):
+    for flag, number in sorted(Counter(flag for boot in boots if boot.flags for flag in boot.flags - {RECALLED_ALL}).items()):
         warnings.append(f"{number} boots flagged {flag}")
     return tuple(warnings)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 LAUNCH_BOUND = "launch_bound"
+RECALLED_ALL = "recalled_all"
+"""Flag of a boot that recalled everything it was asked: how far its context reaches was not found out."""
 GIB = 2.0**30
 
 
@@ -26,6 +28,8 @@ class Metric:
     """`floor` is the smallest relative change that is ever told: 0.03 means 3 %.
 
     `resolution`: values below it count as equal to it, for numbers whose zero is ordinary (a leak, a drift), where a ratio says nothing.
+    `at_least`: flag of boots whose value is a lower bound, because nothing more was asked of them; two releases are compared up to the
+    smallest such bound.
     """
 
     name: str
@@ -33,6 +37,7 @@ class Metric:
     higher_is_better: bool
     floor: float
     resolution: float = 0.0
+    at_least: str | None = None
 
     @property
     def log_floor(self) -> float:
@@ -59,7 +64,7 @@ METRICS = {
         Metric("model_memory_bytes", "byte", False, 0.03, GIB / 4),
         Metric("kv_cache_bytes", "byte", True, 0.03, GIB / 4),
         Metric("kv_cache_tokens", "token", True, 0.03),
-        Metric("verified_context_tokens", "token", True, 0.03, 1.0),
+        Metric("verified_context_tokens", "token", True, 0.03, 1.0, RECALLED_ALL),
         Metric("nll_drift_rms", "nat/token", False, 0.25, 1e-3),
         Metric("margin_drift_rms", "nat", False, 0.25, 1e-2),
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from results.verdict.cell import CellVerdict, judge_cell
 from results.verdict.facts import BootFact, Exclusion
-from results.verdict.metrics import UnknownMetricError
+from results.verdict.metrics import RECALLED_ALL, UnknownMetricError
 from results.verdict.numbers import NumberVerdict
 from results.verdict.words import Verdict
 from results.vocabulary import Outcome
@@ -181,6 +181,39 @@ def test_a_metric_without_direction_is_refused() -> None:
     boots = [node.boot(release, smell=1.0) for release in ("0.1.0", "0.2.0")]
     with pytest.raises(UnknownMetricError, match="smell"):
         judge_cell(history(boots))
+
+
+CONTEXT = "chat/verified_context_tokens"
+
+
+def recalled(node: Node, release: str, *tokens: int, all_asked: bool) -> list[BootFact]:
+    """Boots that recalled so much, and were asked no more or failed beyond."""
+    flags = [RECALLED_ALL] if all_asked else []
+    return [node.boot(release, session=release, flags=flags, verified_context_tokens=value) for value in tokens]
+
+
+def test_a_boot_that_recalled_all_it_was_asked_is_not_worse_than_one_asked_deeper() -> None:
+    node = Node()
+    old = recalled(node, "0.30.0", 1_938, 1_938, 1_938, all_asked=True)
+    new = [*recalled(node, "0.31.0", 1_024, 1_024, all_asked=True), *recalled(node, "0.31.0", 1_024, all_asked=False)]
+    verdict = number(judge_cell(history(old, new)), "0.31.0", CONTEXT)
+    assert (verdict.verdict, verdict.moved, verdict.effect) == (Verdict.UNCHANGED, False, 0.0)
+    assert "compared up to 1,024: a boot of them was asked no more" in verdict.warnings
+    assert not any(RECALLED_ALL in warning for warning in verdict.warnings)
+
+
+def test_a_context_that_is_forgotten_is_told_whatever_the_others_were_asked_at_most() -> None:
+    node = Node()
+    old = recalled(node, "0.30.0", 16_384, 16_384, 4_096, all_asked=True)
+    new = recalled(node, "0.31.0", 1_024, 1_024, 1_024, all_asked=False)
+    verdict = number(judge_cell(history(old, new)), "0.31.0", CONTEXT)
+    assert (verdict.moved, verdict.effect) == (True, pytest.approx(-0.75))
+
+
+def test_bounds_that_are_alike_are_no_warning() -> None:
+    node = Node()
+    boots = [recalled(node, release, 4_096, 4_096, all_asked=True) for release in ("0.30.0", "0.31.0")]
+    assert not any("asked no more" in warning for warning in number(judge_cell(history(*boots)), "0.31.0", CONTEXT).warnings)
 
 
 def test_the_headline_is_the_outcome_then_the_worst_number() -> None:

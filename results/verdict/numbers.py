@@ -180,17 +180,19 @@ class _Comparison:
         return replace(undecided, interval=None, interval_level=None)  # of one boot a side it would have no width and cover nothing
 
     def _not_rerun(self, shared: NumberVerdict, moved: float, pooled: Shift) -> NumberVerdict:
-        """The reason names both numbers: the screen's, which asked for more, and the one beside it everywhere (`effect`)."""
+        """The reason names both numbers: the screen's, which asked for more, and the one beside it everywhere (`effect`).
+
+        Few and scattered boots may have medians that moved one way while most pairs of boots moved the other: then there is no effect to
+        tell yet, and no finding.
+        """
         more = self._boots_missing(shared)
-        return replace(
-            shared,
-            verdict=Verdict.INCONCLUSIVE,
-            boots_to_decide=max(shared.n_baseline, shared.n_candidate) + more,
-            reason=(
-                f"{self.metric.name} moved {_percent(pooled.estimate)} (its medians {_percent(moved)}), not yet confirmed: run {more} more "
-                "boots of each release, interleaved"
-            ),
-        )
+        undecided = replace(shared, verdict=Verdict.INCONCLUSIVE, boots_to_decide=max(shared.n_baseline, shared.n_candidate) + more)
+        still = f"not yet confirmed: run {more} more boots of each release, interleaved"
+        if moved * pooled.estimate < 0:
+            way = f"its medians moved {_percent(moved)}, most of its boots the other way ({_percent(pooled.estimate)})"
+            return replace(undecided, effect=None, interval=None, interval_level=None, reason=f"{self.metric.name}: {way}; {still}")
+        reason = f"{self.metric.name} moved {_percent(pooled.estimate)} (its medians {_percent(moved)}), {still}"
+        return replace(undecided, reason=reason)
 
     def _boots_missing(self, shared: NumberVerdict) -> int:
         """More interleaved boots of each side with which the exact test could reach p < ALPHA at all, at least MIN_BOOTS in the re-run."""

@@ -125,3 +125,12 @@ def test_findings_of_different_cells_or_releases_have_different_ids() -> None:
     ids = [one.finding_id for one in found(boots)]
     assert len(set(ids)) == 2
     assert all(len(one) == 12 for one in ids)
+
+
+def test_no_direction_is_told_where_medians_and_most_pairs_of_boots_disagree() -> None:
+    node = Node()
+    boots = [*node.speeds("0.30.0", (100, 100, 130), session="a"), *node.speeds("0.31.0", (104, 90, 110), session="b")]
+    number = judge_cell(history(boots)).releases[1].numbers[DECODE]
+    assert (number.verdict, number.moved, number.effect, number.interval) == (Verdict.INCONCLUSIVE, True, None, None)
+    assert "its medians moved +4.0%, most of its boots the other way (-10.0%); not yet confirmed" in number.reason
+    assert found(boots) == ()

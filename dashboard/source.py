@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,13 +22,14 @@ import platformdirs
 import streamlit as st
 
 from results.compare import ComparedCell, Question, compare
+from results.errors import StoreError
 from results.queries.query import Query
 from results.self_checks import SelfChecks, self_checks
 from results.store import Store
 
 WAIT_S = 20.0
-MOST_JUDGED = 40
-"""Cells that a page judges anew for two releases that are not neighbours: what fits into the time that somebody waits after a click."""
+_PATIENCE_S = 0.1
+"""So long a page waits for a judgement before it shows what is known without it."""
 
 
 @dataclass(frozen=True)
@@ -126,15 +128,46 @@ def _asked_for_frame(state_: StoreState, question: Query) -> pd.DataFrame:
     return question.frame(store()) if visit is None else question.frame_on(visit.connection())
 
 
-def compared(question: Question) -> list[ComparedCell]:
-    """Two releases, cell by cell, by the rule that every command uses; worked out once for each state of the store."""
+def compared(question: Question) -> tuple[list[ComparedCell], int]:
+    """Two releases, cell by cell, by the rule that every command uses; worked out once for each state of the store.
+
+    Cells of releases that are no neighbours are judged by a thread of its own; with the rows comes how many are being judged still.
+    """
     now = state()
-    return [] if now is None else _compared(now, question)
+    if now is None:
+        return [], 0
+    known = _known(now, question)
+    left = sum(not cell.judged for cell in known)
+    if not left:
+        return known, 0
+    try:
+        return _judging(now, question).result(_PATIENCE_S), 0
+    except TimeoutError:
+        return known, left
+    except StoreError:
+        _judging.clear()  # the next look tries again
+        raise
+
+
+def is_compared(question: Question) -> bool:
+    """Whether `compared` has nothing to wait for."""
+    now = state()
+    return now is None or _judging(now, question).done()
 
 
 @st.cache_resource(show_spinner=False, max_entries=50)
-def _compared(state_: StoreState, question: Question) -> list[ComparedCell]:
-    return compare(store(), question, MOST_JUDGED)
+def _known(state_: StoreState, question: Question) -> list[ComparedCell]:
+    return compare(store(), question, most_judged=0)
+
+
+@st.cache_resource(show_spinner=False, max_entries=50)
+def _judging(state_: StoreState, question: Question) -> Future[list[ComparedCell]]:
+    return _judges().submit(compare, store(), question)
+
+
+@st.cache_resource(show_spinner=False)
+def _judges() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "judge")
 
 
 def own_false_alarms(node_id: str | None) -> SelfChecks:

@@ -82,7 +82,10 @@ class ComparedNumber:
 
 @dataclass(frozen=True)
 class ComparedCell:
-    """One cell. `old` and `new` are rows of the view `matrix`, None where a side was never booted; `verdict` None: nothing can be said."""
+    """One cell. `old` and `new` are rows of the view `matrix`, None where a side was never booted; `verdict` None: nothing can be said.
+
+    `judged` is False for a cell of releases that are no neighbours which was left to its outcomes.
+    """
 
     recipe_name: str
     backend_name: str
@@ -94,11 +97,12 @@ class ComparedCell:
     reason: str
     alarm: bool
     numbers: tuple[ComparedNumber, ...] = ()
+    judged: bool = True
 
 
 def compare(store: Store, question: Question, most_judged: int = MOST_JUDGED) -> list[ComparedCell]:
     """One row per cell that has either release. Of releases that are not neighbours at most `most_judged` cells are judged, those that
-    changed most. Raises UnknownReleaseError, StoreError."""
+    changed most; with 0 the answer is there at once, as far as it needs no judging. Raises UnknownReleaseError, StoreError."""
     with store.reading() as connection:
         question = replace(question, old=_release(connection, question, question.old), new=_release(connection, question, question.new))
         cells: dict[str, dict[str, Row]] = {}
@@ -111,11 +115,14 @@ def compare(store: Store, question: Question, most_judged: int = MOST_JUDGED) ->
             {cell: sides for cell, sides in cells.items() if len(sides) == 2 and not _adjacent(sides, question)}, question
         )
         judged = _judge(connection, question, apart[:most_judged])
-    for cell in apart[most_judged:]:
+    left = set(apart[most_judged:])
+    only = f": only the {most_judged} of {len(apart)} cells that changed most are; ask for one node, model or backend"
+    why = only if most_judged else " yet"
+    for cell in left:
         states = f"{cells[cell][question.old]['state']} -> {cells[cell][question.new]['state']}"
-        why = f"only the {most_judged} of {len(apart)} cells that changed most are; ask for one node, model or backend"
-        judged[cell] = f"{states}; not judged: {why}"
-    return [_cell(sides, question, numbers.get(cell, ()), judged.get(cell)) for cell, sides in cells.items()]
+        judged[cell] = f"{states}; not judged{why}"
+    found = {cell: _cell(sides, question, numbers.get(cell, ()), judged.get(cell)) for cell, sides in cells.items()}
+    return [replace(row, judged=cell not in left) for cell, row in found.items()]
 
 
 def _release(connection: duckdb.DuckDBPyConnection, question: Question, version: str) -> str:

@@ -94,8 +94,19 @@ def _nth(values: Mapping[str, str], index: int) -> str | None:
 
 
 def _releases(engine: str, before: str, after: str, distribution: str, node: str | None) -> list[Pair]:
-    found = source.compared(Question(engine, before, after, distribution, node=node))
+    question = Question(engine, before, after, distribution, node=node)
+    found, left = source.compared(question)
+    if left:
+        waiting = f"{before} and {after} are no neighbours: {count(left, 'cell')} being judged now, told by their outcomes until then."
+        quiet(waiting, "judging")
+        _look_again(question)
     return [Pair(cell.old, cell.new, cell.verdict, _reason(cell.verdict, cell.reason, cell.numbers), cell.numbers) for cell in found]
+
+
+@st.fragment(run_every="1s")
+def _look_again(question: Question) -> None:
+    if source.is_compared(question):
+        st.rerun()
 
 
 def _reason(verdict: str | None, reason: str, numbers: Sequence[ComparedNumber]) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from dashboard import source
 from dashboard.links import PAGES
+from results.compare import MOST_JUDGED, ComparedCell, Question, compare
 from results.store import Store
 from results.vocabulary import Outcome
 from tests.dashboard.conftest import Open
@@ -183,6 +186,36 @@ def test_compare_says_what_else_changed(open_page: Open, stores: dict[str, Store
     app = open_page(stores["small"], "compare", engine="vllm", a="0.31.0", b="0.33.0")
     assert cells(app, "Cells of both sides")[0][1] == "? confounded"
     assert cells(app, "What else changed") == [["gpt-oss-120b on flashinfer", "driver (590.48 -> 595.10)"]]
+
+
+def test_compare_tells_outcomes_at_once_and_verdicts_when_they_are_judged(
+    open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    releases = ("0.31.0", "0.32.0", "0.33.0")
+    store = made(tmp_path, [Planned(version=one, decode=50.0 - 10 * (one == "0.33.0")) for one in releases for _ in range(3)])
+    judge, asked = threading.Event(), threading.Event()
+
+    def slow(store: Store, question: Question, most_judged: int = MOST_JUDGED) -> list[ComparedCell]:
+        if most_judged:
+            asked.set()
+            judge.wait(60)
+        return compare(store, question, most_judged)
+
+    monkeypatch.setattr(source, "compare", slow)
+    app = open_page(store, "compare", engine="vllm", a="0.31.0", b="0.33.0")
+    assert asked.wait(60)
+    assert "1 cell being judged now" in texts(app)
+    (told,) = cells(app, "Cells of both sides")
+    assert (told[1], told[4], told[5]) == ("–", "-19.9 %", "pass -> pass; not judged yet")
+    judge.set()
+    now = source.state()
+    assert now is not None
+    source._judging(now, Question("vllm", "0.31.0", "0.33.0")).result(60)
+    app.run()
+    assert "being judged" not in texts(app)
+    (judged,) = cells(app, "Cells of both sides")
+    assert judged[1] == "… inconclusive"
+    assert "not yet confirmed" in judged[5]
 
 
 @pytest.mark.parametrize("axis", ["node", "backend"])

@@ -47,7 +47,8 @@ _SENTENCE = re.compile(rf"[^{_SENTENCE_ENDS}]{{1,{_LONGEST_SENTENCE}}}")
 _COUNTER = re.compile(r"\d{1,18}")
 _LINE_MARKER = re.compile(r"^[ \t>#*-]{0,12}(?:[A-Z][a-z]{1,14} ){0,1}\(?\d{1,6}[.):]+[ \t]+", re.MULTILINE)
 _NO_NEEDS = LoopNeeds(())
-_BLANKS = [ord(c) for c in " \n\t\r"]
+_NO_BLANK = np.array([chr(low) not in " \n\t\r" for low in range(256)], dtype=np.int64)
+"""1 for every lowest byte of a code point but those of blanks."""
 _LEAST_COUNTED = 8
 _COUNTED_NEEDS = LoopNeeds(((60, _LEAST_COUNTED),))
 _NO_SPACE = {ord(c): None for c in " \n\t\r\f\v\N{NO-BREAK SPACE}\N{IDEOGRAPHIC SPACE}"}
@@ -80,7 +81,7 @@ def _blank_flood(text: str, body: str) -> StructuralVerdict | None:
 
 def _special_token_flood(text: str) -> StructuralVerdict | None:
     """Control tokens in a row, the same or different ones, at the end or as nearly the whole answer."""
-    if not any(mark in text for mark in SPECIAL_MARKS):
+    if not any(map(text.__contains__, SPECIAL_MARKS)):
         return None
     start = end = count = 0
     for match in SPECIAL_TOKEN.finditer(text):
@@ -173,10 +174,8 @@ def _may_dominate(symbols: Symbols) -> bool:
 
     Different characters with the same lowest byte are counted together, so it never errs towards False.
     """
-    counts = np.bincount(symbols & 0xFF, minlength=256)
-    blanks = int(counts[_BLANKS].sum())
-    counts[_BLANKS] = 0
-    return int(counts.max()) >= _DOMINANT_SHARE * (len(symbols) - blanks)
+    counts = np.bincount(symbols & 0xFF, minlength=256) * _NO_BLANK
+    return int(counts.max()) >= _DOMINANT_SHARE * int(counts.sum())
 
 
 def _dominant_character(text: str, symbols: Symbols) -> StructuralVerdict | None:

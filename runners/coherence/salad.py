@@ -51,7 +51,9 @@ _WORD = re.compile(r"[^\W\d_]{2,40}")
 _BRACKETS = re.compile(r"[()\[\]{}]")
 _LINE_END = re.compile(r"(?:\n\s{0,200})|(?:\\n){1,20}")
 _UNDECODED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f\ufffd](?!$)")
-_FRAGMENT = re.compile(r"\s?(?:[A-Z]?[^\W\d_A-Z]+|[A-Z]+)|\s?[^\w\s]+|\s?[\d_]+|\s+")
+_FRAGMENT = re.compile(r"\s?(?:[A-Z]?[^\W\d_A-Z]+|[A-Z]+|[^\w\s]+|[\d_]+)|\s+")
+_TWICE = re.compile(r"(?=(\s[^\W\d_]{2,}|[A-Z][^\W\d_A-Z]+)\1)")
+"""Matches wherever a `_FRAGMENT` of two or more letters stands doubled, and at few other places; much faster to look for."""
 _DOUBLED = re.compile(r"([^\W\d_]{3,24})\1")
 _PAIR_OF = {")": "(", "]": "[", "}": "{"}
 _PIECE_MARKS = re.compile(r"(?<!\S)##[a-z]|[a-z]@@ |[a-z]</w>")
@@ -113,7 +115,7 @@ def find_salad(text: str, symbols: Symbols) -> StructuralVerdict | None:
     for offset in _sample_offsets(len(text)):
         sample = text[offset : offset + SAMPLE_CHARS]
         sampled = symbols[offset : offset + SAMPLE_CHARS]
-        doubled = _doubled_stretches(sampled)
+        doubled = _doubled_stretches(sampled, ascii_only=sample.isascii())
         verdict = _stuttered(sample, offset) if doubled >= _STUTTERS else None
         verdict = verdict or _salad_window(sample, sampled, offset, may_shuffle=doubled >= _DOUBLES)
         if verdict is not None:
@@ -141,7 +143,7 @@ def _undecoded(text: str) -> StructuralVerdict | None:
     pieces = [m.start() for m in _PIECE_MARKS.finditer(text)] if any(mark in text for mark in ("##", "@@ ", "</w>")) else []
     if len(pieces) >= 5 and len(pieces) >= 0.15 * text.count(" "):
         return _salad(f"{len(pieces)} word-piece marks are left in the text: it was not detokenised.", pieces[0], marks=len(pieces))
-    marks = sum(text.count(m) for m in _BPE_MARKERS)
+    marks = sum(map(text.count, _BPE_MARKERS))
     if marks >= 6 and marks > text.count(" ") and marks >= 0.03 * len(text):
         first = min(i for i in (text.find(m) for m in _BPE_MARKERS) if i >= 0)
         reason = f"{marks} byte-pair marks stand where spaces should be: the text was not detokenised."
@@ -149,7 +151,7 @@ def _undecoded(text: str) -> StructuralVerdict | None:
     return None
 
 
-def _doubled_stretches(symbols: Symbols) -> int:
+def _doubled_stretches(symbols: Symbols, *, ascii_only: bool) -> int:
     """How many stretches of 2 to 31 symbols with a letter in second place stand doubled: all that the exact looks below find, and few more.
 
     Row L says where a symbol equals the one L further on; a doubled stretch of L symbols is a run of L there. Runs are only followed up to
@@ -160,7 +162,7 @@ def _doubled_stretches(symbols: Symbols) -> int:
     padded[:length] = symbols  # the lowest byte of each: different symbols may look equal, equal ones never differ
     shifted = np.ndarray((_ROWS - 2, length), np.uint8, padded, 2, (1, 1))
     runs = shifted == padded[:length]
-    second_is_letter = _MAYBE_LETTER[padded[1:]] | (length > 0 and int(symbols.max()) > 0x7F)
+    second_is_letter = _MAYBE_LETTER[padded[1:]] if ascii_only else np.ones(length + _ROWS - 1, dtype=bool)
     hits = 0
     for step, rows in ((1, 2), (2, 4), (4, _ROWS - 8)):  # runs of 2, 4, 8 and more; the rows of the shorter ones drop out
         runs = runs[:, :-step] & runs[:, step:]
@@ -221,7 +223,7 @@ def _shuffled(found: _Fragments, start: int, offset: int) -> StructuralVerdict |
 
 
 def _salad_window(sample: str, symbols: Symbols, offset: int, *, may_shuffle: bool) -> StructuralVerdict | None:
-    found = _fragments(sample) if may_shuffle else None
+    found = _fragments(sample) if may_shuffle and len(_TWICE.findall(sample)) >= _DOUBLES else None
     if found is not None and len(found.doubled) >= _DOUBLES:
         for start in _window_starts(len(sample)):
             verdict = _shuffled(found, start, offset)
@@ -241,15 +243,17 @@ def _has_signs(sample: str, symbols: Symbols) -> bool:
 
     The least that `_mixed_scripts` and `_strewn_fragments` ask for, counted over the whole sample.
     """
-    glued = len(_GLUED_CAPITAL.findall(sample))
-    odd = len(_UNDECODED.findall(sample))
-    if len(symbols) and int(symbols.max()) >= _ONLY_LATIN:
-        odd += len(_script_switches(symbols)[2])
-        if odd >= 3:
-            return True
-    if not any(map(_may_be_strewn, _window_texts(sample))):
+    may_mix = not sample.isascii() and int(symbols.max()) >= _ONLY_LATIN
+    may_strew = any(map(_may_be_strewn, _window_texts(sample)))
+    if not (may_mix or may_strew):
         return False
-    if glued < 4 and odd < 3:
+    odd = len(_UNDECODED.findall(sample))
+    if may_mix:
+        odd += len(_script_switches(symbols)[2])
+    if odd >= 3 or not may_strew:
+        return odd >= 3
+    glued = len(_GLUED_CAPITAL.findall(sample))
+    if glued < 4:
         odd += len(_brackets(sample)[1])
     return glued >= 4 or odd >= 3 or (odd >= 1 and glued >= 2)
 
@@ -264,8 +268,8 @@ def _window_starts(length: int) -> range:
 
 def _may_be_strewn(window: str) -> bool:
     """Whether the lines of a window are long enough for `_strewn_fragments`: those of code and data are not."""
-    lines = sum(not line.isspace() for line in window.split("\n") if line)
-    return lines - 1 <= _STREWN_NEWLINES * len(window.split())
+    most = _STREWN_NEWLINES * len(window.split())
+    return window.count("\n") <= most or sum(map(bool, map(str.strip, window.split("\n")))) - 1 <= most
 
 
 def _mixed_scripts(w: _Window, offset: int) -> StructuralVerdict | None:

@@ -157,8 +157,9 @@ class ModelQuestions:
         if room < 2 * len(known.ids.get("raw_long", ())) or room <= len(question):
             known.notes.append(f"no prompt past the chunked-prefill size was asked: the context holds {self.context or 'unknown'} tokens")
             return
-        text = await known.tokenizer.ids(long_text(room // _TOKENS_PER_DAY), add_special_tokens=special)
-        known.ids[LONG_NAME] = (*text[: room - len(question)], *question)
+        longest = long_text(room // _TOKENS_PER_DAY)
+        text = await known.tokenizer.ids(longest, add_special_tokens=special, most=room - len(question))
+        known.ids[LONG_NAME] = (*text, *question)
 
     async def _chat_refusals(self, known: _Known) -> None:
         """Whether chat prompts, and such with a system message, can be asked. A recipe without BOS asks none: a template would add it."""

@@ -30,20 +30,25 @@ class Tokenizer:
     _added: tuple[int, ...] = field(default=(), init=False)
     """What the engine puts before a text: BOS, or nothing."""
 
-    async def ids(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-        """Ids of `text`, with the tokens that the model's tokenizer puts before it or without. Raises Refused, NoAnswer or AnswerError."""
+    async def ids(self, text: str, *, add_special_tokens: bool, most: int | None = None) -> tuple[int, ...]:
+        """Ids of `text` (the first `most`), with the tokens that the model's tokenizer puts before it or without.
+
+        Raises Refused, NoAnswer or AnswerError.
+        """
         if self.refusal is None:
             body = {"model": self.model, "prompt": text, "add_special_tokens": add_special_tokens}
             try:
-                return token_ids_at(await self.send(HttpRequest("/tokenize", body)), "tokens")
+                return token_ids_at(await self.send(HttpRequest("/tokenize", body)), "tokens")[:most]
             except Refused as refused:
                 one, other = await self._read("a", refused), await self._read("b", refused)
                 self._added = tuple(a for a, b in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
                 self.refusal = refused
         ids = list(self._added) if add_special_tokens else []
         for piece in _pieces(text):
+            if most is not None and len(ids) >= most:
+                break
             ids += (await self._read(piece, self.refusal))[len(self._added) :]
-        return tuple(ids)
+        return tuple(ids[:most])
 
     async def _read(self, text: str, refused: Refused) -> tuple[int, ...]:
         """Ids of a short text and of what is put before it; `refused` again if this engine, or this release of it, does not tell them."""

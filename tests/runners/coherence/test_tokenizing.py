@@ -76,7 +76,7 @@ class Letters:
     """No endpoint, a tokenizer with an id per character and BOS before them."""
 
     def __init__(self) -> None:
-        self.longest = 0
+        self.longest = self.asked = 0
 
     async def send(self, request: HttpRequest) -> Any:
         if request.path == "/tokenize":
@@ -84,6 +84,7 @@ class Letters:
         assert request.body is not None
         text = request.body["text"]
         self.longest = max(self.longest, len(text))
+        self.asked += 1
         return {"prompt_token_ids": [BOS, *map(ord, text)]}
 
 
@@ -93,6 +94,14 @@ def test_a_long_text_is_read_in_pieces_and_has_one_bos() -> None:
     ids = ids_of(Tokenizer(server.send, adapter_for("sglang"), "model"), text, special=True)
     assert ids == (BOS, *map(ord, text))
     assert server.longest <= _MOST_CHARACTERS
+
+
+def test_no_more_of_a_text_is_read_than_is_wanted() -> None:
+    server = Letters()
+    asked = Tokenizer(server.send, adapter_for("sglang"), "model")
+    ids = asyncio.run(asked.ids("seven days " * 900, add_special_tokens=True, most=2_000))
+    assert ids == (BOS, *map(ord, ("seven days " * 900)[:1_999]))
+    assert server.asked == 2 + 2  # where a text begins, and two pieces
 
 
 @given(st.text(alphabet="ab \n", max_size=6 * _MOST_CHARACTERS))

@@ -34,14 +34,14 @@ _FEW, _MANY = 1, 12
 @dataclass(frozen=True)
 class Cost:
     """`cpu_s_per_1000`: client CPU seconds per 1,000 tokens, one number a turn that had one. `keeps_up_tok_s`: the highest total rate whose
-    worst decode rate was right within 1 %, `stopped_by` why it went no higher. `lag_share`: Sparkproof's own measure at that rate, 90th
-    percentile of the lag over the median ITL.
+    worst decode rate was right within 1 %, `stopped_by` why it went no higher (None: not tried). `lag_share`: Sparkproof's own measure at
+    that rate, 90th percentile of the lag over the median ITL.
     """
 
     tool: str
     cpu_s_per_1000: Sequence[float]
     keeps_up_tok_s: float | None = None
-    stopped_by: str = "not tried"
+    stopped_by: str | None = None
     lag_share: float | None = None
 
 

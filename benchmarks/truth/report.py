@@ -60,9 +60,10 @@ def cost_table(costs: Sequence[Cost]) -> str:
     for cost in costs:
         turns = sorted(cost.cpu_s_per_1000)
         per = f"{median(turns):.3f}" + (f" ({turns[0]:.3f} to {turns[-1]:.3f})" if len(turns) > 1 else "") if turns else "unknown"
-        reached = "none of the steps" if cost.keeps_up_tok_s is None else f"{cost.keeps_up_tok_s:,.0f}"
+        none = "not tried" if cost.stopped_by is None else "none of the steps"
+        reached = none if cost.keeps_up_tok_s is None else f"{cost.keeps_up_tok_s:,.0f}"
         lag = f"; lag {cost.lag_share:.1%} of ITL" if cost.lag_share is not None else ""
-        lines.append(f"| {cost.tool} | {per} | {reached}{lag} | {cost.stopped_by} |")
+        lines.append(f"| {cost.tool} | {per} | {reached}{lag} | {cost.stopped_by or ''} |")
     return "\n".join(lines)
 
 
